@@ -1,0 +1,1 @@
+"""Factored scaling curves: which factor should the next robot demonstrations vary, and how many of each?"""

@@ -1,0 +1,49 @@
+"""An index of demonstrations: which factor each one varies. The bytes live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from factored_scaling.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One demonstration. `factor` is the one factor it varies, or None for the nominal scene."""
+
+    id: str
+    factor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """All demonstrations of a study, in the order they were collected."""
+
+    episodes: tuple[Episode, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for episode in self.episodes:
+            if episode.id in seen:
+                raise InvalidInput(f"episode {episode.id!r} is listed twice", hint="episode ids must be unique")
+            seen.add(episode.id)
+
+    @classmethod
+    def of_sizes(cls, sizes: Mapping[str, int], nominal: int = 0) -> Dataset:
+        """A dataset known only by its counts; episodes are named `factor/0`, `factor/1`, …"""
+        episodes = [Episode(f"nominal/{index}") for index in range(nominal)]
+        episodes += [Episode(f"{name}/{index}", name) for name, size in sizes.items() for index in range(size)]
+        return cls(tuple(episodes))
+
+    def subset(self, factor: str | None) -> tuple[Episode, ...]:
+        """The demonstrations that vary `factor` (None: the nominal ones)."""
+        return tuple(episode for episode in self.episodes if episode.factor == factor)
+
+    def count(self, factor: str | None) -> int:
+        """|D_i|: how many demonstrations vary `factor`."""
+        return sum(episode.factor == factor for episode in self.episodes)
+
+    def extended(self, more: Iterable[Episode]) -> Dataset:
+        """This dataset and `more`, as a new one."""
+        return Dataset((*self.episodes, *more))

@@ -1,0 +1,303 @@
+"""StudySpec: what a user declares once — factors, sizes, how the curves are built."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast, get_args
+
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
+
+Construction = Literal["one", "pair", "group"]
+CONSTRUCTIONS: tuple[Construction, ...] = get_args(Construction)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One thing about the scene that varies, and the demonstrations at hand that vary it."""
+
+    name: str
+    # demonstrations in the dataset that vary this factor
+    demos: int
+    # what one more demonstration costs, in units of the budget
+    cost: float = 1.0
+    # most demonstrations that may be ordered at once (None: no limit)
+    cap: int | None = None
+    # fewest demonstrations that must be ordered
+    minimum: int = 0
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A study as declared. `factors` may be given as `{"camera_pose": 30}` or as `Factor` values; order breaks ties.
+
+    >>> spec = StudySpec(factors={"camera_pose": 30, "lighting": 30, "distractor": 20}, construction="group")
+    >>> [combination.label for combination in spec.combinations()]
+    ['camera_pose+lighting', 'distractor']
+    """
+
+    factors: tuple[Factor, ...]
+    nominal: int = 0
+    construction: Construction = "group"
+    groups: tuple[tuple[str, ...], ...] | None = None
+    # factors per group where `groups` is not given
+    group_size: int = 2
+    # curve points per combination
+    points: int = 4
+    # training seeds per point
+    seeds: int = 1
+    name: str = "study"
+    # the simulator's task, for studies that `fsc run` carries out
+    task: str | None = None
+    # what the trainer should build; its meaning belongs to the trainer
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    # how a policy is measured; its meaning belongs to the evaluator
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        factors: Mapping[str, int | Mapping[str, Any]] | Sequence[Factor],
+        nominal: int = 0,
+        construction: str = "group",
+        groups: Sequence[Sequence[str]] | None = None,
+        group_size: int = 2,
+        points: int = 4,
+        seeds: int = 1,
+        name: str = "study",
+        task: str | None = None,
+        policy: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+    ) -> None:
+        store = object.__setattr__
+        store(self, "factors", _factors(factors))
+        store(self, "nominal", _whole(nominal, "nominal", least=0))
+        if construction not in CONSTRUCTIONS:
+            raise UnknownConstruction(str(construction), CONSTRUCTIONS, where="construction")
+        store(self, "construction", cast(Construction, construction))
+        store(self, "groups", _groups(groups, self.names))
+        store(self, "group_size", _whole(group_size, "group_size", least=1))
+        store(self, "points", _whole(points, "points", least=2))
+        store(self, "seeds", _whole(seeds, "seeds", least=1))
+        store(self, "name", _text(name, "name"))
+        store(self, "task", None if task is None else _text(task, "task"))
+        store(self, "policy", _mapping(policy, "policy"))
+        store(self, "evaluation", _mapping(evaluation, "evaluation"))
+        if self.construction == "pair" and len(self.factors) < 2:
+            raise InvalidInput("construction pair needs at least two factors", where="construction")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The factors' names in declared order."""
+        return tuple(factor.name for factor in self.factors)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """|D_i| for every factor, in declared order."""
+        return {factor.name: factor.demos for factor in self.factors}
+
+    @property
+    def total(self) -> int:
+        """|D|, the nominal demonstrations included."""
+        return self.nominal + sum(self.sizes.values())
+
+    def combinations(self) -> tuple[Combination, ...]:
+        """The factors that share a curve, in declared order."""
+        names = self.names
+        if self.construction == "one":
+            members: list[tuple[str, ...]] = [(name,) for name in names]
+        elif self.construction == "pair":
+            members = [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
+        elif self.groups is not None:
+            members = list(self.groups)
+        else:
+            step = self.group_size
+            members = [names[start : start + step] for start in range(0, len(names), step)]
+        sizes = self.sizes
+        return tuple(Combination(group, sum(sizes[name] for name in group), self.total) for group in members)
+
+    def with_demos(self, added: Mapping[str, int], nominal: int = 0) -> StudySpec:
+        """The spec after `added` demonstrations per factor have been collected."""
+        for name in added:
+            if name not in self.names:
+                raise UnknownFactor(name, self.names)
+        grown = [replace(factor, demos=factor.demos + added.get(factor.name, 0)) for factor in self.factors]
+        return self.changed(factors=grown, nominal=self.nominal + nominal)
+
+    def changed(self, **changes: Any) -> StudySpec:
+        """A copy with some fields replaced, checked like a new one."""
+        return StudySpec(**{**self._fields(), **changes})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data that `from_mapping` reads back to an equal spec; also what study.yaml holds."""
+        fields = self._fields()
+        fields["factors"] = {factor.name: _plain(factor) for factor in self.factors}
+        fields["groups"] = [list(group) for group in self.groups] if self.groups is not None else None
+        fields["policy"] = dict(self.policy)
+        fields["evaluation"] = dict(self.evaluation)
+        defaults = {"groups": None, "group_size": 2, "seeds": 1, "task": None, "policy": {}, "evaluation": {}}
+        return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> StudySpec:
+        """Read what `to_mapping` or a study.yaml holds; unknown keys are errors."""
+        known = tuple(cls.__dataclass_fields__)
+        for key in data:
+            if key not in known:
+                raise UnknownKey(str(key), known, where=str(key))
+        if "factors" not in data:
+            raise InvalidInput("no factors", where="factors", hint="list each factor with its number of demos")
+        return cls(**data)
+
+    def _fields(self) -> dict[str, Any]:
+        order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds")
+        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation")}
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Factors that share one curve. `size` is |D_c|; `total` is |D|."""
+
+    factors: tuple[str, ...]
+    size: int
+    total: int
+
+    @property
+    def label(self) -> str:
+        """The names joined by `+`, as in results.csv."""
+        return "+".join(self.factors)
+
+    @property
+    def base(self) -> int:
+        """|D \\ D_c|: the demonstrations every policy of this curve is trained on."""
+        return self.total - self.size
+
+
+class UnknownConstruction(UnknownName):
+    """A construction other than one, pair, group."""
+
+    kind = "construction"
+
+
+class UnknownKey(UnknownName):
+    """A key that study.yaml does not have."""
+
+    kind = "key"
+
+
+def _factors(given: Mapping[str, int | Mapping[str, Any]] | Sequence[Factor]) -> tuple[Factor, ...]:
+    if isinstance(given, Mapping):
+        factors = tuple(_factor(name, value) for name, value in given.items())
+    elif isinstance(given, Sequence) and all(isinstance(factor, Factor) for factor in given):
+        factors = tuple(given)
+    else:
+        raise InvalidInput(
+            f"expected a mapping of factor names to numbers of demos, not {_kind(given)}",
+            where="factors",
+            hint="write for example `camera_pose: 30`",
+        )
+    if not factors:
+        raise InvalidInput("no factors", where="factors", hint="list each factor with its number of demos")
+    for factor in factors:
+        _check_factor(factor)
+    names = [factor.name for factor in factors]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"factor {name!r} is declared twice", where="factors")
+    return factors
+
+
+def _factor(name: object, value: int | Mapping[str, Any]) -> Factor:
+    where = f"factors.{name}"
+    if not isinstance(value, Mapping):
+        return Factor(cast(str, name), value)
+    known = ("demos", "cost", "cap", "minimum")
+    for key in value:
+        if key not in known:
+            raise UnknownKey(str(key), known, where=f"{where}.{key}")
+    if "demos" not in value:
+        raise InvalidInput("no number of demos", where=where, hint="write `demos: 30`")
+    return Factor(cast(str, name), **value)
+
+
+def _check_factor(factor: Factor) -> None:
+    where = f"factors.{factor.name}"
+    if not isinstance(factor.name, str) or not _NAME.fullmatch(factor.name):
+        raise InvalidInput(
+            f"{factor.name!r} cannot name a factor", where="factors", hint="use letters, digits and _ (no + * : or spaces)"
+        )
+    if factor.name == "nominal":
+        raise InvalidInput("'nominal' cannot name a factor", where=where, hint="it names the demos that vary nothing")
+    _whole(factor.demos, where, least=1, what="number of demos")
+    cost = factor.cost
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not (math.isfinite(cost) and cost > 0):
+        raise InvalidInput(f"cost must be a number above 0, not {cost!r}", where=f"{where}.cost")
+    _whole(factor.minimum, f"{where}.minimum", least=0)
+    if factor.cap is not None:
+        _whole(factor.cap, f"{where}.cap", least=0)
+        if factor.minimum > factor.cap:
+            raise InvalidInput(f"minimum {factor.minimum} is above cap {factor.cap}", where=f"{where}.minimum")
+
+
+def _groups(given: Sequence[Sequence[str]] | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidInput(f"expected a list of lists of factors, not {_kind(given)}", where="groups")
+    home: dict[str, int] = {}
+    for index, group in enumerate(given):
+        where = f"groups[{index}]"
+        if isinstance(group, str) or not isinstance(group, Sequence):
+            raise InvalidInput(f"expected a list of factors, not {_kind(group)}", where=where)
+        if not group:
+            raise InvalidInput("an empty group", where=where, hint="remove it or name its factors")
+        for name in group:
+            if name not in names:
+                raise UnknownFactor(str(name), names, where=where)
+            if name in home:
+                again = "is named twice" if home[name] == index else f"is already in groups[{home[name]}]"
+                raise InvalidInput(f"factor {name!r} {again}", where=where, hint="each factor belongs to one group")
+            home[name] = index
+    for name in names:
+        if name not in home:
+            raise InvalidInput(f"factor {name!r} is in no group", where="groups", hint="add it, or drop `groups`")
+    return tuple(tuple(group) for group in given)
+
+
+def _whole(value: object, where: str, least: int, what: str = "value") -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(f"{what} must be a whole number of at least {least}, not {value!r}", where=where)
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"expected a text, not {value!r}", where=where)
+    return value
+
+
+def _mapping(value: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"expected a mapping, not {_kind(value)}", where=where)
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"holds a value that is not plain data ({error})", where=where) from None
+    return plain
+
+
+def _plain(factor: Factor) -> int | dict[str, Any]:
+    extra = {"cost": factor.cost, "cap": factor.cap, "minimum": factor.minimum}
+    kept = {key: value for key, value in extra.items() if value != getattr(Factor("_", 1), key)}
+    return {"demos": factor.demos, **kept} if kept else factor.demos
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"{type(value).__name__} {value!r}"[:60]
+
+

@@ -1,0 +1,66 @@
+"""FrameTable: the frames of many episodes as flat arrays, the form that training reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """All frames of some episodes, one after another. Episode e owns frames `starts[e]` to `starts[e + 1]`."""
+
+    images: NDArray[np.uint8]  # frames × cameras × 3 × height × width
+    state: NDArray[np.float32]  # frames × state size
+    action: NDArray[np.float32]  # frames × action size
+    starts: NDArray[np.int64]  # episodes + 1
+    ids: tuple[str, ...]  # one per episode
+    factors: tuple[str | None, ...]  # the factor each episode varies; None for nominal
+
+    def __post_init__(self) -> None:
+        frames = len(self.images)
+        if not (len(self.state) == len(self.action) == frames == int(self.starts[-1])):
+            raise InvalidInput("images, states, actions and starts disagree on the number of frames")
+        if not (len(self.ids) == len(self.factors) == len(self.starts) - 1):
+            raise InvalidInput("ids, factors and starts disagree on the number of episodes")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, ids: Iterable[str]) -> FrameTable:
+        """The named episodes, in the order named."""
+        place = {id_: index for index, id_ in enumerate(self.ids)}
+        wanted = list(ids)
+        missing = [id_ for id_ in wanted if id_ not in place]
+        if missing:
+            raise InvalidInput(f"no frames for episode {missing[0]!r} ({len(missing)} missing)")
+        chosen = [place[id_] for id_ in wanted]
+        rows = np.concatenate([np.arange(self.starts[e], self.starts[e + 1]) for e in chosen])
+        lengths = [int(self.starts[e + 1] - self.starts[e]) for e in chosen]
+        return FrameTable(
+            self.images[rows],
+            self.state[rows],
+            self.action[rows],
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            tuple(wanted),
+            tuple(self.factors[e] for e in chosen),
+        )
+
+    @staticmethod
+    def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
+        """Several tables as one."""
+        offsets = np.cumsum([0] + [int(table.starts[-1]) for table in tables[:-1]])
+        starts = [table.starts[:-1] + offset for table, offset in zip(tables, offsets, strict=True)]
+        return FrameTable(
+            np.concatenate([table.images for table in tables]),
+            np.concatenate([table.state for table in tables]),
+            np.concatenate([table.action for table in tables]),
+            np.concatenate([*starts, [sum(int(table.starts[-1]) for table in tables)]]).astype(np.int64),
+            tuple(id_ for table in tables for id_ in table.ids),
+            tuple(factor for table in tables for factor in table.factors),
+        )

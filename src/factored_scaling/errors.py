@@ -1,0 +1,88 @@
+"""Every error this package raises on purpose: what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FscError(Exception):
+    """Root of the tree. `where` names the file, row, column or option; `hint` says what would be right."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where, hint)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def at(self, where: str) -> FscError:
+        """The same error, placed: `where` goes before what the error already knows of its place."""
+        placed = type(self).__new__(type(self))
+        FscError.__init__(placed, self.what, where=f"{where}: {self.where}" if self.where else where, hint=self.hint)
+        return placed
+
+
+class InvalidInput(FscError):
+    """Something the user wrote is not right; nothing was changed. Exit code 2."""
+
+    exit_code = 2
+
+
+class UnknownName(InvalidInput):
+    """A name that is not one of the known ones; the nearest is suggested."""
+
+    kind = "name"
+
+    def __init__(self, name: str, known: Iterable[str] = (), *, where: str = "", hint: str = "") -> None:
+        super().__init__(f"unknown {self.kind} {name!r}", where=where, hint=hint or suggest(name, known))
+
+
+class UnknownFactor(UnknownName):
+    """A factor that the study does not declare."""
+
+    kind = "factor"
+
+
+class UnknownTask(UnknownName):
+    """A task that no simulator registers."""
+
+    kind = "task"
+
+
+class NotEnoughData(InvalidInput):
+    """The results cannot answer the question yet (a curve with one point, a factor without scores)."""
+
+
+class StudyMissing(InvalidInput):
+    """The study, or the round or run in it, does not exist."""
+
+
+class LeaseLost(FscError):
+    """A run was taken over by another worker because this one stopped reporting."""
+
+
+class StoreError(FscError):
+    """The durable record is unreadable, locked, or of a version this release does not know."""
+
+
+class CheckpointError(FscError):
+    """A checkpoint is missing, cut short, or not what its own description says."""
+
+
+class RunFailed(FscError):
+    """Training or evaluation of one run ended in an error; the run keeps the reason."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """'did you mean …?' when one of the known names is near, else the list of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"known: {', '.join(names)}" if names else ""

@@ -1,1 +1,80 @@
-"""Factored scaling curves: which factor should the next robot demonstrations vary, and how many of each?"""
+"""Factored scaling curves: which factor should the next robot demonstrations vary, and how many of each?
+
+from factored_scaling import Results, StudySpec, recommend
+
+spec = StudySpec(factors={"camera_pose": 30, "lighting": 30}, construction="one")
+results = Results.from_rows([{"demos": {"camera_pose": 30, "lighting": 10}, "score": 0.4, "trials": 600}, …])
+recommend(spec, results, budget=100, strategy="top").allocation
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from factored_scaling.core.curves import Curve, fit_power_law
+    from factored_scaling.core.dataset import Dataset, Episode
+    from factored_scaling.core.design import RunSpec, plan
+    from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
+    from factored_scaling.core.results import Results
+    from factored_scaling.core.scores import Result, Trial
+    from factored_scaling.core.spec import Combination, Factor, StudySpec
+    from factored_scaling.errors import FscError, InvalidInput
+    from factored_scaling.study import Study
+
+__version__ = "0.1.0"
+
+# Where each exported name lives. Names are loaded when first used, so that importing the package costs nothing.
+_HOMES = {
+    "Combination": "core.spec",
+    "Curve": "core.curves",
+    "Dataset": "core.dataset",
+    "Episode": "core.dataset",
+    "Factor": "core.spec",
+    "FscError": "errors",
+    "InvalidInput": "errors",
+    "Recommendation": "core.recommend",
+    "Result": "core.scores",
+    "Results": "core.results",
+    "RunSpec": "core.design",
+    "Study": "study",
+    "StudySpec": "core.spec",
+    "Trial": "core.scores",
+    "fit_curves": "core.recommend",
+    "fit_power_law": "core.curves",
+    "plan": "core.design",
+    "recommend": "core.recommend",
+}
+
+__all__ = [
+    "Combination",
+    "Curve",
+    "Dataset",
+    "Episode",
+    "Factor",
+    "FscError",
+    "InvalidInput",
+    "Recommendation",
+    "Result",
+    "Results",
+    "RunSpec",
+    "Study",
+    "StudySpec",
+    "Trial",
+    "__version__",
+    "fit_curves",
+    "fit_power_law",
+    "plan",
+    "recommend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -151,6 +152,6 @@ def _ends_first(ladder: tuple[int, ...]) -> tuple[int, ...]:
     order = [len(ladder) - 1, 0] if len(ladder) > 1 else [0]
     while len(order) < len(ladder):
         done = sorted(order)
-        low, high = max(zip(done, done[1:], strict=False), key=lambda gap: (gap[1] - gap[0], gap[1]))
+        low, high = max(itertools.pairwise(done), key=lambda gap: (gap[1] - gap[0], gap[1]))
         order.append((low + high + 1) // 2)
     return tuple(ladder[index] for index in order)

@@ -77,7 +77,7 @@ class StudySpec:
         store(self, "nominal", _whole(nominal, "nominal", least=0))
         if construction not in CONSTRUCTIONS:
             raise UnknownConstruction(str(construction), CONSTRUCTIONS, where="construction")
-        store(self, "construction", cast(Construction, construction))
+        store(self, "construction", construction)
         store(self, "groups", _groups(groups, self.names))
         store(self, "group_size", _whole(group_size, "group_size", least=1))
         store(self, "points", _whole(points, "points", least=2))
@@ -138,7 +138,14 @@ class StudySpec:
         fields["groups"] = [list(group) for group in self.groups] if self.groups is not None else None
         fields["policy"] = dict(self.policy)
         fields["evaluation"] = dict(self.evaluation)
-        defaults = {"groups": None, "group_size": 2, "seeds": 1, "task": None, "policy": {}, "evaluation": {}}
+        defaults: dict[str, Any] = {
+            "groups": None,
+            "group_size": 2,
+            "seeds": 1,
+            "task": None,
+            "policy": {},
+            "evaluation": {},
+        }
         return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
 
     @classmethod
@@ -227,7 +234,9 @@ def _check_factor(factor: Factor) -> None:
     where = f"factors.{factor.name}"
     if not isinstance(factor.name, str) or not _NAME.fullmatch(factor.name):
         raise InvalidInput(
-            f"{factor.name!r} cannot name a factor", where="factors", hint="use letters, digits and _ (no + * : or spaces)"
+            f"{factor.name!r} cannot name a factor",
+            where="factors",
+            hint="use letters, digits and _ (no + * : or spaces)",
         )
     if factor.name == "nominal":
         raise InvalidInput("'nominal' cannot name a factor", where=where, hint="it names the demos that vary nothing")
@@ -299,5 +308,3 @@ def _plain(factor: Factor) -> int | dict[str, Any]:
 
 def _kind(value: object) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {value!r}"[:60]
-
-

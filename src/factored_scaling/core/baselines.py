@@ -1,0 +1,51 @@
+"""The rules to beat: Equal, Greedy and Re-Mix, as weights over factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from factored_scaling.core.results import Results, factor_scores
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
+
+BASELINES = ("equal", "greedy", "remix")
+
+
+def equal_tiers(spec: StudySpec) -> list[dict[str, float]]:
+    """K/N to each factor (the L-shape strategy)."""
+    return [dict.fromkeys(spec.names, 1.0)]
+
+
+def greedy_tiers(spec: StudySpec, results: Results) -> list[dict[str, float]]:
+    """All of K to the factor on whose variations the full-data policy scores lowest; the next lowest when capped."""
+    scores = factor_scores(spec, results)
+    missing = [name for name in spec.names if name not in scores]
+    if missing:
+        raise NotEnoughData(
+            f"greedy needs the full-data policy's score on each factor; none for {', '.join(missing)}",
+            hint="give rows with all demos and the column factor",
+        )
+    order = sorted(spec.names, key=lambda name: scores[name])
+    return [{name: float(name == worst) for name in spec.names} for worst in order]
+
+
+def remix_tiers(spec: StudySpec, weights: Mapping[str, float] | None) -> list[dict[str, float]]:
+    """K in proportion to the domain weights that Re-Mix learned."""
+    if weights is None:
+        raise NotEnoughData("remix needs the weights that Re-Mix learned", hint="pass --weights FILE.json")
+    for name, weight in weights.items():
+        if name not in spec.names:
+            raise UnknownFactor(name, spec.names, where="weights")
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not (math.isfinite(weight) and weight >= 0)
+        ):
+            raise InvalidInput(f"a weight must be a number of at least 0, not {weight!r}", where=f"weights.{name}")
+    for name in spec.names:
+        if name not in weights:
+            raise InvalidInput(f"no weight for factor {name!r}", where="weights")
+    if not any(weights.values()):
+        raise InvalidInput("every weight is 0", where="weights")
+    return [{name: float(weights[name]) for name in spec.names}]

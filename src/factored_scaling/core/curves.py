@@ -1,0 +1,168 @@
+"""The scaling curve 1 − a·(n + base)^b: the paper's fit, and thousands of refits at once for its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.core.results import CurvePoints
+from factored_scaling.core.spec import Combination
+from factored_scaling.errors import NotEnoughData
+
+Floats = NDArray[np.float64]
+
+FLOOR = 0.001  # of 1 − S where the number of trials is unknown
+_FLAT = 1e-12  # an exponent this near to 0 is rounding of a constant score
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A fitted curve. `exponent` is the least-squares one; where it is not negative the curve is flat and b is 0."""
+
+    combination: Combination
+    a: float
+    b: float
+    exponent: float
+    points: CurvePoints
+
+    def at(self, n: float) -> float:
+        """Predicted score with `n` demonstrations of the combination's own."""
+        return float(1.0 - self.a * (n + self.combination.base) ** self.b)
+
+    def slope(self, budget: float) -> float:
+        """Mean gain per demonstration over the next `budget` of them."""
+        if self.b == 0.0:
+            return 0.0
+        return (self.at(self.combination.size + budget) - self.at(self.combination.size)) / budget
+
+
+def fit_power_law(points: CurvePoints) -> Curve:
+    """Least squares of log(1 − S) on log(n + base), one row per point; a rising failure rate makes the curve flat.
+
+    Points with n + base = 0 have no logarithm and are left out.
+    """
+    sizes, failures, keep = _arrays([points])
+    if len({n for n, kept in zip(points.n, keep[0], strict=True) if kept}) < 2:
+        label, size = points.combination.label, points.combination.size
+        have = sorted(set(points.n))
+        raise NotEnoughData(
+            f"the curve of {label} needs scores at two or more sizes n"
+            + (f", has only {have}" if have else ", has none"),
+            hint=f"measure for example n = 0 and n = {size}",
+        )
+    log_a, b, exponent = _least_squares(sizes, np.log(failures), keep)
+    return Curve(points.combination, math.exp(log_a[0]), float(b[0]), float(exponent[0]), points)
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Many refits of the curves to scores redrawn from their uncertainty; replicate by curve."""
+
+    curves: tuple[Curve, ...]
+    log_a: Floats
+    b: Floats
+
+    def slopes(self, budgets: Sequence[float]) -> Floats:
+        """Every replicate's slope of every curve; `budgets[c]` demonstrations of curve c."""
+        size = np.array([curve.combination.size for curve in self.curves], dtype=float)
+        step = np.asarray(budgets, dtype=float)
+        gain: Floats = (self.at(size + step) - self.at(size)) / step
+        return gain
+
+    def at(self, n: Floats) -> Floats:
+        """Every replicate's prediction at `n[c]` of curve c."""
+        base = np.array([curve.combination.base for curve in self.curves], dtype=float)
+        with np.errstate(divide="ignore"):  # 0 demonstrations in all: log is −∞, the prediction −∞ or flat
+            power = np.where(self.b == 0.0, 0.0, self.b * np.log(n + base))
+        prediction: Floats = 1.0 - np.exp(self.log_a + power)
+        return prediction
+
+    def band(self, curve: int, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Lower and upper edge of curve number `curve` at the sizes `n`."""
+        base = self.curves[curve].combination.base
+        draws = 1.0 - np.exp(self.log_a[:, curve, None] + self.b[:, curve, None] * np.log(np.maximum(n + base, 1e-9)))
+        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
+def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Refits:
+    """Redraw every score within its uncertainty and fit again; deterministic for a seed.
+
+    A score over known trials is drawn from its Beta posterior (Jeffreys). What scatter around the curves the trials do
+    not explain is training noise, estimated over all curves together and added. With neither trials nor a third
+    point there is nothing to learn the noise from, and every replicate equals the fit.
+    """
+    rng = np.random.default_rng(seed)
+    points = [curve.points for curve in curves]
+    sizes, _, keep = _arrays(points)
+    scores, trials = _padded([p.score for p in points], keep), _padded([_known(p) for p in points], keep)
+    known = trials > 0
+    draws = np.broadcast_to(scores, (replicates, *scores.shape)).copy()
+    successes = np.where(known, scores * trials, 1.0)
+    failures = np.where(known, trials - scores * trials, 1.0)
+    draws[:, known] = rng.beta(successes[known] + 0.5, failures[known] + 0.5, size=(replicates, int(known.sum())))
+    noise = training_noise(curves)
+    if noise > 0:
+        draws += noise * rng.standard_normal(draws.shape)
+    floor = np.where(known, 0.5 / np.maximum(trials, 1.0), FLOOR)
+    log_failures = np.log(np.clip(1.0 - draws, floor, 1.0))
+    log_a, b, _ = _least_squares(sizes, log_failures, keep)
+    return Refits(tuple(curves), log_a, b)
+
+
+def training_noise(curves: Sequence[Curve]) -> float:
+    """Standard deviation of scores around the curves beyond what the number of trials explains."""
+    squares, sampling, freedom, count = 0.0, 0.0, 0, 0
+    for curve in curves:
+        own = curve.points
+        usable = [k for k, n in enumerate(own.n) if n + curve.combination.base > 0]
+        freedom += max(0, len(usable) - 2)
+        for k in usable:
+            squares += (own.score[k] - curve.at(own.n[k])) ** 2
+            trials = own.trials[k]
+            sampling += own.score[k] * (1 - own.score[k]) / trials if trials else 0.0
+            count += 1
+    if freedom == 0:
+        return 0.0
+    return math.sqrt(max(0.0, squares / freedom - sampling / count))
+
+
+def _least_squares(x: Floats, y: Floats, keep: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Weighted by `keep` along the last axis: log a and b with flat curves made flat, and the raw exponent."""
+    weight = keep.astype(float)
+    count = weight.sum(-1)
+    x_mean = (x * weight).sum(-1) / count
+    y_mean = (y * weight).sum(-1) / count
+    x_centred = (x - x_mean[..., None]) * weight
+    exponent = (x_centred * (y - y_mean[..., None])).sum(-1) / (x_centred**2).sum(-1)
+    b = np.where(exponent > -_FLAT, 0.0, exponent)
+    return y_mean - b * x_mean, b, exponent
+
+
+def _arrays(points: Sequence[CurvePoints]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """log(n + base) and the floored 1 − S of several curves, padded to one shape, with a mask of the real entries."""
+    width = max((len(p.n) for p in points), default=0)
+    keep = np.zeros((len(points), max(width, 1)), dtype=bool)
+    sizes, failures = np.zeros(keep.shape), np.ones(keep.shape)
+    for row, p in enumerate(points):
+        for column, (n, score, trials) in enumerate(zip(p.n, p.score, p.trials, strict=True)):
+            if n + p.combination.base > 0:
+                keep[row, column] = True
+                sizes[row, column] = math.log(n + p.combination.base)
+                failures[row, column] = max(1.0 - score, 0.5 / trials if trials else FLOOR)
+    return sizes, failures, keep
+
+
+def _padded(values: Sequence[Sequence[float]], keep: NDArray[np.bool_]) -> Floats:
+    padded = np.zeros(keep.shape)
+    for row, entries in enumerate(values):
+        padded[row, : len(entries)] = entries
+    return padded
+
+
+def _known(points: CurvePoints) -> list[float]:
+    return [float(trials or 0) for trials in points.trials]

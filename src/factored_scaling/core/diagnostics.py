@@ -1,0 +1,119 @@
+"""What a person should know about a fitted curve before believing it, each point in one plain sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from factored_scaling.core.curves import Curve, fit_power_law
+from factored_scaling.errors import NotEnoughData
+
+SATURATED_GAIN = 0.01  # a predicted gain below one point of success is not worth a collection day
+CLEAR_FALL = 0.05  # in score, over the whole range
+
+
+@dataclass(frozen=True, slots=True)
+class BackTest:
+    """The largest n predicted from the others: what an extrapolation of this curve would have been worth."""
+
+    n: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted - self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One thing to know. `kind` is for programs, `sentence` for people."""
+
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Residuals (measured − fitted, in the order of the points), the back-test where possible, and the flags."""
+
+    residuals: tuple[float, ...]
+    back_test: BackTest | None
+    flags: tuple[Flag, ...]
+
+
+def diagnose(curve: Curve, budget: int) -> Diagnosis:
+    """Look at one curve as a careful colleague would, for a budget of `budget` demonstrations."""
+    points, base = curve.points, curve.combination.base
+    residuals = tuple(s - curve.at(n) if n + base > 0 else 0.0 for n, s in zip(points.n, points.score, strict=True))
+    test = back_test(curve)
+    return Diagnosis(residuals, test, tuple(_flags(curve, budget, residuals, test)))
+
+
+def back_test(curve: Curve) -> BackTest | None:
+    """Fit on all but the largest n and predict it; None where too few sizes are left."""
+    largest = max(curve.points.n)
+    try:
+        earlier = fit_power_law(curve.points.without(largest))
+    except NotEnoughData:
+        return None
+    measured = [s for n, s in zip(curve.points.n, curve.points.score, strict=True) if n == largest]
+    return BackTest(largest, earlier.at(largest), sum(measured) / len(measured))
+
+
+def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTest | None) -> list[Flag]:
+    label, size = curve.combination.label, curve.combination.size
+    now, later = curve.at(size), curve.at(size + budget)
+    flags = []
+    fall = _ends(curve)
+    if curve.b == 0.0 and fall is not None and fall >= CLEAR_FALL:
+        flags.append(
+            Flag(
+                "falling",
+                f"Scores of {label} fall by {fall:.0%} as demos are added; taken as flat, worth a second seed.",
+            )
+        )
+    elif curve.b == 0.0:
+        flags.append(Flag("flat", f"Scores of {label} do not rise with more demos; the curve promises nothing."))
+    elif now >= 0.95:
+        flags.append(Flag("saturated", f"{label} already scores {now:.0%}; there is little left to gain."))
+    elif later - now < SATURATED_GAIN:
+        flags.append(
+            Flag(
+                "saturated",
+                f"{budget} more demos of {label} promise less than {SATURATED_GAIN:.0%}; the curve is level.",
+            )
+        )
+    if budget > size:
+        flags.append(
+            Flag(
+                "far",
+                f"{budget} more demos is {budget / size:.1f} times the {size} that the curve of {label} was fitted on; "
+                "read its prediction as a direction, not a number.",
+            )
+        )
+    scatter = (sum(r * r for r in residuals) / max(1, len(residuals) - 2)) ** 0.5
+    if len(residuals) > 2 and curve.b < 0 and scatter > later - now:
+        flags.append(
+            Flag(
+                "noisy", f"Points of {label} scatter by {scatter:.0%} around the curve, more than it promises to gain."
+            )
+        )
+    if test is not None and abs(test.error) >= 0.1:
+        side = "over" if test.error > 0 else "under"
+        flags.append(
+            Flag(
+                "back-test",
+                f"Without its last point the curve of {label} would have {side}estimated it by {abs(test.error):.0%} "
+                f"({test.predicted:.0%} predicted, {test.measured:.0%} measured).",
+            )
+        )
+    return flags
+
+
+def _ends(curve: Curve) -> float | None:
+    """How much the mean score falls from the smallest size to the largest."""
+    pairs = list(zip(curve.points.n, curve.points.score, strict=True))
+    low, high = min(curve.points.n), max(curve.points.n)
+    first = [s for n, s in pairs if n == low]
+    last = [s for n, s in pairs if n == high]
+    return sum(first) / len(first) - sum(last) / len(last) if low != high else None

@@ -1,0 +1,286 @@
+"""Results: measured scores as rows, and how rows become the points of each curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from factored_scaling.core.design import demos_at, split
+from factored_scaling.core.scores import ALL_FACTORS
+from factored_scaling.core.spec import Combination, StudySpec
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, suggest
+
+_COLUMNS = ("demos", "combination", "n", "score", "trials", "seed", "factor")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured score. The training set is named either by `demos` or by `combination` and `n`."""
+
+    score: float
+    demos: Mapping[str, int] | None = None
+    combination: tuple[str, ...] | None = None
+    n: int | None = None
+    trials: int | None = None
+    seed: int | None = None
+    # the factors varied in the evaluation; () means the score is over the whole target distribution
+    factor: tuple[str, ...] = ()
+    # where the row stands, for messages
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Measured scores, checked for everything that can be checked without the study."""
+
+    rows: tuple[Row, ...] = ()
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]], places: Sequence[str] | None = None) -> Results:
+        """Rows as plain mappings: `score`, and `demos` or `combination` with `n`; `trials`, `seed`, `factor` optional.
+
+        >>> Results.from_rows([{"combination": "camera_pose+lighting", "n": 20, "score": 0.4, "trials": 600}]).rows[0].n
+        20
+        """
+        made = []
+        for index, row in enumerate(rows):
+            place = places[index] if places is not None else f"row {index + 1}"
+            if not isinstance(row, Mapping):
+                raise InvalidInput(f"expected a mapping, not {row!r}", where=place)
+            made.append(_row(row, place))
+        return cls(tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All that was measured of one trained policy: its training set and its score over the target distribution."""
+
+    demos: tuple[int, ...]
+    own: int | None  # the combination it was reported under, if any
+    seed: int | None
+    score: float
+    trials: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoints:
+    """What one curve is fitted to: a score at each `n`; repeats and seeds are separate entries."""
+
+    combination: Combination
+    n: tuple[int, ...]
+    score: tuple[float, ...]
+    trials: tuple[int | None, ...]
+
+    def without(self, n: int) -> CurvePoints:
+        """The points at other sizes than `n`."""
+        keep = [index for index, value in enumerate(self.n) if value != n]
+        return CurvePoints(
+            self.combination,
+            tuple(self.n[index] for index in keep),
+            tuple(self.score[index] for index in keep),
+            tuple(self.trials[index] for index in keep),
+        )
+
+
+def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, ...], tuple[str, ...]]:
+    """The points of every curve, in declared order, and warnings about rows that serve no curve.
+
+    A row reported under a combination belongs to that curve. The full-data policy is the same for every curve, so a
+    curve for which it was not reported takes it from the others. A row given by `demos` belongs to every curve on
+    which its training set lies.
+    """
+    policies = _policies(spec, results)
+    combinations = spec.combinations()
+    full = tuple(spec.sizes.values())
+    used: set[int] = set()
+    curves = []
+    for index, combination in enumerate(combinations):
+        places = {number: _place(spec, combination, policy) for number, policy in enumerate(policies)}
+        own = [n for n, policy in enumerate(policies) if policy.own in (None, index) and places[n] is not None]
+        if not any(policies[number].demos == full for number in own):
+            lent: dict[tuple[int | None, float, int | None], int] = {}
+            for number, policy in enumerate(policies):
+                if policy.demos == full:
+                    lent.setdefault((policy.seed, policy.score, policy.trials), number)
+            own += lent.values()
+        used.update(own)
+        points = sorted(((places[number], number) for number in own), key=lambda pair: (pair[0] or 0, pair[1]))
+        curves.append(
+            CurvePoints(
+                combination,
+                tuple(n for n, _ in points if n is not None),
+                tuple(policies[number].score for _, number in points),
+                tuple(policies[number].trials for _, number in points),
+            )
+        )
+    unused = len(policies) - len(used)
+    warnings: tuple[str, ...] = ()
+    if unused:
+        what = "policy lies" if unused == 1 else "policies lie"
+        warnings = (f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit",)
+    return tuple(curves), warnings
+
+
+def factor_scores(spec: StudySpec, results: Results) -> dict[str, float]:
+    """Score of the full-data policy on each factor's own variations, where measured: Greedy's signal."""
+    full = tuple(spec.sizes.values())
+    sums: dict[str, list[tuple[float, int | None]]] = {}
+    for row in results.rows:
+        demos, _ = resolve(spec, row)
+        if demos == full and len(row.factor) == 1 and row.factor[0] != ALL_FACTORS:
+            sums.setdefault(row.factor[0], []).append((row.score, row.trials))
+    return {name: _mean(sums[name])[0] for name in spec.names if name in sums}
+
+
+def resolve(spec: StudySpec, row: Row) -> tuple[tuple[int, ...], int | None]:
+    """A row's demos per factor in declared order, and the index of the combination it was reported under."""
+    sizes = spec.sizes
+    for name in row.factor:
+        if name != ALL_FACTORS and name not in sizes:
+            raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor")
+    if row.demos is not None:
+        return _resolve_demos(spec, row, row.demos), None
+    assert row.combination is not None
+    assert row.n is not None
+    for name in row.combination:
+        if name not in sizes:
+            raise UnknownFactor(name, spec.names, where=f"{row.place}, column combination")
+    combinations = spec.combinations()
+    for index, combination in enumerate(combinations):
+        if set(combination.factors) == set(row.combination):
+            if row.n > combination.size:
+                raise InvalidInput(
+                    f"n = {row.n} is more than the {combination.size} demos of {combination.label}",
+                    where=f"{row.place}, column n",
+                )
+            return tuple(demos_at(spec, combination, row.n).values()), index
+    raise UnknownCombination(
+        "+".join(row.combination),
+        where=f"{row.place}, column combination",
+        hint=f"construction {spec.construction} has: {', '.join(c.label for c in combinations)}",
+    )
+
+
+class UnknownCombination(UnknownName):
+    """A combination that the study's construction does not have."""
+
+    kind = "combination"
+
+
+def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple[int, ...]:
+    for name in demos:
+        if name not in spec.sizes:
+            raise UnknownFactor(name, spec.names, where=f"{row.place}, column demos:{name}")
+    for name, size in spec.sizes.items():
+        if name not in demos:
+            raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
+        if demos[name] > size:
+            raise InvalidInput(
+                f"{demos[name]} demos is more than the {size} of {name}", where=f"{row.place}, column demos:{name}"
+            )
+    return tuple(demos[name] for name in spec.names)
+
+
+def _policies(spec: StudySpec, results: Results) -> list[Policy]:
+    """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
+    groups: dict[tuple[tuple[int, ...], int | None, int | None], list[Row]] = {}
+    for row in results.rows:
+        demos, own = resolve(spec, row)
+        groups.setdefault((demos, own, row.seed), []).append(row)
+    policies = []
+    for (demos, own, seed), rows in groups.items():
+        overall = [row for row in rows if not row.factor]
+        per_condition = any(row.factor not in ((), (ALL_FACTORS,)) for row in rows)
+        if per_condition and not overall:
+            score, trials = _mean([(row.score, row.trials) for row in rows])
+            policies.append(Policy(demos, own, seed, score, trials))
+        else:
+            chosen = overall if per_condition else rows
+            policies += [Policy(demos, own, seed, row.score, row.trials) for row in chosen]
+    return policies
+
+
+def _place(spec: StudySpec, combination: Combination, policy: Policy) -> int | None:
+    """n on this combination's curve, or None when the training set is not one of the curve's."""
+    demos = dict(zip(spec.names, policy.demos, strict=True))
+    sizes = spec.sizes
+    if any(demos[name] != size for name, size in sizes.items() if name not in combination.factors):
+        return None
+    inside = {name: demos[name] for name in combination.factors}
+    n = sum(inside.values())
+    even = all(abs(inside[name] - n * sizes[name] / combination.size) < 1 for name in inside)
+    return n if even or inside == split(n, {name: sizes[name] for name in inside}) else None
+
+
+def _mean(scores: Sequence[tuple[float, int | None]]) -> tuple[float, int | None]:
+    """Mean over trials where their numbers are known, else over the rows."""
+    counts = [trials for _, trials in scores if trials is not None]
+    if len(counts) == len(scores):
+        total = sum(counts)
+        return math.fsum(score * count for (score, _), count in zip(scores, counts, strict=True)) / total, total
+    return math.fsum(score for score, _ in scores) / len(scores), None
+
+
+def _row(given: Mapping[str, Any], place: str) -> Row:
+    for key in given:
+        if key not in _COLUMNS:
+            raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _COLUMNS))
+    if given.get("score") is None:
+        raise InvalidInput("missing", where=f"{place}, column score")
+    demos = given.get("demos")
+    by_demos, by_combination = demos is not None, given.get("combination") is not None or given.get("n") is not None
+    if by_demos == by_combination:
+        what = "both demos and combination" if by_demos else "no training set"
+        raise InvalidInput(what, where=place, hint="give either demos per factor, or combination and n")
+    if by_demos:
+        if not isinstance(demos, Mapping):
+            raise InvalidInput(f"expected demos per factor, not {demos!r}", where=f"{place}, column demos")
+        demos = {name: _count(value, f"{place}, column demos:{name}") for name, value in demos.items()}
+    combination = None if by_demos else _names(given.get("combination"), f"{place}, column combination")
+    if not by_demos and not combination:
+        raise InvalidInput("missing", where=f"{place}, column combination")
+    trials, seed = given.get("trials"), given.get("seed")
+    return Row(
+        score=_score(given["score"], f"{place}, column score"),
+        demos=demos,
+        combination=combination,
+        n=None if by_demos else _count(given.get("n"), f"{place}, column n"),
+        trials=None if trials is None else _count(trials, f"{place}, column trials", least=1),
+        seed=None if seed is None else _count(seed, f"{place}, column seed"),
+        factor=_names(given.get("factor"), f"{place}, column factor"),
+        place=place,
+    )
+
+
+def _score(value: object, where: str) -> float:
+    if isinstance(value, bool) or (not isinstance(value, int | float) and not hasattr(value, "__float__")):
+        raise InvalidInput(f"expected a number in [0, 1], not {value!r}", where=where)
+    score = float(value)
+    if not 0.0 <= score <= 1.0:  # also refuses NaN
+        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where)
+    return score
+
+
+def _count(value: object, where: str, least: int = 0) -> int:
+    if value is None:
+        raise InvalidInput("missing", where=where)
+    whole = not isinstance(value, bool) and (isinstance(value, int) or hasattr(value, "__index__"))
+    if not whole or int(value) < least:  # type: ignore[call-overload]
+        raise InvalidInput(f"expected a whole number of at least {least}, not {value!r}", where=where)
+    return int(value)  # type: ignore[call-overload,no-any-return]
+
+
+def _names(value: object, where: str) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    names = value.split("+") if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InvalidInput(f"expected factor names joined by +, not {value!r}", where=where)
+    stripped = tuple(name.strip() for name in names)
+    if len(set(stripped)) < len(stripped):
+        raise InvalidInput(f"a factor is named twice in {'+'.join(stripped)!r}", where=where)
+    if ALL_FACTORS in stripped and len(stripped) > 1:
+        raise InvalidInput(f"{ALL_FACTORS} stands alone, not in {'+'.join(stripped)!r}", where=where)
+    return stripped

@@ -1,0 +1,193 @@
+"""What each factor varies: values for training, ten held-out settings, and the scene that follows from them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.sim.tabletop import appearance, arm
+from factored_scaling.sim.tabletop.appearance import DistractorSet, Texture
+from factored_scaling.sim.tabletop.rules import Rules
+from factored_scaling.sim.tabletop.scene import Scene, Vector
+from factored_scaling.sim.task import Condition, DemoRequest
+
+# A continuous factor's value is a point in [-1, 1]^d, nominal at 0. What 1 means, per dimension:
+CONTINUOUS: dict[str, tuple[float, ...]] = {
+    "camera_pose": (0.45, 0.14, 0.10, 0.05),  # azimuth and elevation (rad), distance, sideways shift (m)
+    "lighting": (2.2, 0.35, 1.0, 0.35),  # azimuth and elevation (rad), warm to cool, brightness
+    "table_height": (0.06,),  # m
+    "object_pose": (1.25, 1.25),  # of the nominal range
+    "robot_pose": (0.20, 0.30, 0.30, 0.05),  # shoulder, elbow, wrist (rad), height (m)
+}
+DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | DistractorSet, ...]]] = {
+    "table_texture": (appearance.TRAINING_TABLES, appearance.HELD_OUT_TABLES),
+    "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
+    "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
+}
+SETTINGS = 10
+# Training never comes nearer than this to a held-out point, in any of its dimensions at once.
+MARGIN = 0.01
+
+Value = Texture | DistractorSet | tuple[float, ...]
+
+CAMERA_TARGET = (0.34, 0.0, 0.06)
+CAMERA_DISTANCE, CAMERA_ELEVATION = 1.0, 0.76
+LIGHT_AZIMUTH, LIGHT_ELEVATION, AMBIENT = 0.7, 1.05, 0.45
+HOME_PLACE, HOME_HEIGHT = (0.32, 0.0), 0.22
+# Every episode starts a little off home, so that no joint is constant in the data.
+HOME_NOISE = (0.02, 0.02, 0.02, 0.005)
+DISTRACTOR_RANGE = ((0.32, 0.60), (-0.27, 0.27))
+DISTRACTOR_GAP = 0.115
+
+
+def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
+    """The scene of a demonstration; another one per attempt."""
+    factor = _known(rules, request.factor)
+    rng = _generator(rules.name, "demo", factor, request.seed, attempt)
+    return _scene(rules, factor, training_value(factor, rng) if factor else None, rng)
+
+
+def trial_scene(rules: Rules, condition: Condition) -> Scene:
+    """The scene of an evaluation trial."""
+    factor = _known(rules, condition.factor)
+    value = held_out(factor)[_setting(condition.setting)] if factor else None
+    return _scene(rules, factor, value, _generator(rules.name, "trial", factor, condition.setting, condition.initial))
+
+
+def training_value(factor: str, rng: np.random.Generator) -> Value:
+    """A value of the factor as demonstrations see it."""
+    if factor in DISCRETE:
+        training = DISCRETE[factor][0]
+        return training[int(rng.integers(len(training)))]
+    forbidden = np.array(held_out(factor))
+    while True:
+        point = rng.uniform(-1, 1, (len(CONTINUOUS[factor]),))
+        if (np.abs(forbidden - point).max(axis=1) > MARGIN).all():
+            return tuple(point.tolist())
+
+
+@cache
+def held_out(factor: str) -> tuple[Value, ...]:
+    """The ten settings that evaluation uses and training never does."""
+    if factor in DISCRETE:
+        return DISCRETE[factor][1]
+    if factor == "object_pose":
+        return _ring()
+    # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
+    rng = _generator("held-out", factor)
+    columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in CONTINUOUS[factor]]
+    return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
+
+
+def _ring() -> tuple[tuple[float, ...], ...]:
+    """Ten places in the rim that widening adds around the nominal range."""
+    places = []
+    for i in range(SETTINGS):
+        angle = 2 * math.pi * (i + 0.25) / SETTINGS
+        x, y = math.cos(angle), math.sin(angle)
+        stretch = 0.92 / max(abs(x), abs(y))
+        places.append((x * stretch, y * stretch))
+    return tuple(places)
+
+
+def _known(rules: Rules, factor: str | None) -> str | None:
+    if factor is not None and factor not in rules.factors:
+        raise UnknownFactor(factor, rules.factors, where=rules.name)
+    return factor
+
+
+def _setting(setting: int) -> int:
+    if not 0 <= setting < SETTINGS:
+        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
+    return setting
+
+
+def _generator(*parts: object) -> np.random.Generator:
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def _scene(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:
+    """Nominal everywhere except for the factor. What is drawn, and in what order, does not depend on the factor."""
+    amounts = {name: (0.0,) * len(size) for name, size in CONTINUOUS.items()}
+    if factor and isinstance(value, tuple):
+        amounts[factor] = tuple(share * size for share, size in zip(value, CONTINUOUS[factor], strict=True))
+    table = value if factor == "table_texture" and isinstance(value, Texture) else appearance.NOMINAL_TABLE
+    background = value if factor == "background" and isinstance(value, Texture) else appearance.NOMINAL_BACKGROUND
+    drawn = rng.uniform(-1, 1, 2)
+    unit = amounts["object_pose"] if factor == "object_pose" else tuple(drawn.tolist())
+    object_place = np.array(rules.object_range.at((unit[0], unit[1])))
+    across, along = rng.uniform(-1, 1, 2).tolist()
+    target_place = np.array(rules.target_range.at((across, along)))
+    joints = _initial_joints(amounts["robot_pose"], rng)
+    distractors = value if isinstance(value, DistractorSet) else None
+    places = _distractor_places([object_place, target_place], rng)
+    look = distractors or appearance.TRAINING_DISTRACTORS[0]
+    present = [1.0 if distractors else 0.0]
+    return Scene(
+        camera=_camera(amounts["camera_pose"]),
+        light=_light(amounts["lighting"]),
+        table=table.vector(),
+        background=background.vector(),
+        table_height=_vector(amounts["table_height"]),
+        object_place=_vector(object_place),
+        target_place=_vector(target_place),
+        joints=_vector(joints),
+        round_place=_vector([*places[0], *present]),
+        round_look=_vector([*look.round_size, *look.round_colour]),
+        box_place=_vector([*places[1], *present]),
+        box_look=_vector([*look.box_size, *look.box_colour]),
+    )
+
+
+def _vector(numbers: object) -> Vector:
+    return np.asarray(numbers, dtype=np.float32)
+
+
+def _initial_joints(offsets: tuple[float, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+    home = np.array([*arm.inverse(*HOME_PLACE), HOME_HEIGHT])
+    noise = rng.uniform(-1, 1, 4) * np.array(HOME_NOISE)
+    return np.array([*(home + noise + np.array(offsets)), 1.0])
+
+
+def _distractor_places(taken: list[NDArray[np.float64]], rng: np.random.Generator) -> list[tuple[float, ...]]:
+    """Two places (x, y, cos, sin of a yaw) clear of what is already on the table."""
+    low, high = np.array(DISTRACTOR_RANGE).T
+    places: list[tuple[float, ...]] = []
+    for _ in range(2):
+        while True:
+            spot = rng.uniform(low, high)
+            if all(np.hypot(*(spot - other)) > DISTRACTOR_GAP for other in taken):
+                break
+        taken = [*taken, spot]
+        yaw = rng.uniform(0, math.pi)
+        places.append((spot[0], spot[1], math.cos(yaw), math.sin(yaw)))
+    return places
+
+
+def _camera(offsets: tuple[float, ...]) -> Vector:
+    """Origin, right, up and forward of the third-person camera, which faces the robot across the table."""
+    azimuth, elevation = offsets[0], CAMERA_ELEVATION + offsets[1]
+    back = np.array(
+        [math.cos(elevation) * math.cos(azimuth), math.cos(elevation) * math.sin(azimuth), math.sin(elevation)]
+    )
+    right = np.array([-math.sin(azimuth), math.cos(azimuth), 0.0])
+    origin = np.array(CAMERA_TARGET) + (CAMERA_DISTANCE + offsets[2]) * back + offsets[3] * right
+    return _vector(np.concatenate([origin, right, np.cross(back, right), -back]))
+
+
+def _light(offsets: tuple[float, ...]) -> Vector:
+    azimuth, elevation = LIGHT_AZIMUTH + offsets[0], LIGHT_ELEVATION + offsets[1]
+    warmth, brightness = offsets[2], 1.0 + offsets[3]
+    direction = (
+        math.cos(elevation) * math.cos(azimuth),
+        math.cos(elevation) * math.sin(azimuth),
+        math.sin(elevation),
+    )
+    colour = (1 + 0.30 * warmth, 1.0, 1 - 0.40 * warmth)
+    return _vector([*direction, *(brightness * channel for channel in colour), AMBIENT])

@@ -1,0 +1,85 @@
+"""What the two tasks are made of: shapes, ranges, tolerances and timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A range of places on the table."""
+
+    centre: tuple[float, float]
+    half: tuple[float, float]
+
+    def at(self, unit: tuple[float, float], widen: float = 1.0) -> tuple[float, float]:
+        """The place at `unit` in [-1, 1]², the range made wider by a factor."""
+        return (
+            self.centre[0] + self.half[0] * widen * unit[0],
+            self.centre[1] + self.half[1] * widen * unit[1],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One task."""
+
+    name: str
+    factors: tuple[str, ...]
+    cameras: int
+    max_steps: int
+    # Half extents of the object to pick; a ball if `ball`, else an upright box.
+    object_size: tuple[float, float, float]
+    object_colour: tuple[float, float, float]
+    ball: bool
+    # Where the object and its destination start.
+    object_range: Rectangle
+    target_range: Rectangle
+    # The gripper takes the object when it closes this near to the object's centre, sideways and in height.
+    grasp_radius: float
+    grasp_height: float
+    # Success: the object was let go this near to the destination's centre …
+    target_radius: float
+    # … from at most this far above where it comes to rest; from higher up it topples and is lost.
+    drop_height: float
+    # Where the object's centre rests on the destination, above its centre's height on the bare table.
+    target_rise: float
+
+
+VISUAL = ("camera_pose", "distractor", "table_texture", "lighting", "background")
+SPATIAL = ("table_height", "object_pose", "robot_pose")
+# Neighbours share a curve in the default grouping, so both tasks list factors that belong together side by side.
+
+PICK_PLACE = Rules(
+    name="tabletop/pick-place",
+    factors=VISUAL,
+    cameras=1,
+    max_steps=56,
+    object_size=(0.042, 0.042, 0.042),
+    object_colour=(0.86, 0.12, 0.10),
+    ball=True,
+    object_range=Rectangle((0.46, -0.13), (0.09, 0.10)),
+    target_range=Rectangle((0.47, 0.15), (0.06, 0.05)),
+    grasp_radius=0.045,
+    grasp_height=0.040,
+    target_radius=0.075,
+    drop_height=0.12,
+    target_rise=0.008,
+)
+INSERT = Rules(
+    name="tabletop/insert",
+    factors=("camera_pose", "distractor", "table_texture", "lighting", "background", *SPATIAL),
+    cameras=2,
+    max_steps=56,
+    object_size=(0.024, 0.024, 0.055),
+    object_colour=(0.12, 0.30, 0.86),
+    ball=False,
+    object_range=Rectangle((0.46, -0.13), (0.08, 0.09)),
+    target_range=Rectangle((0.47, 0.15), (0.05, 0.05)),
+    grasp_radius=0.045,
+    grasp_height=0.040,
+    target_radius=0.040,
+    drop_height=0.07,
+    target_rise=0.010,
+)
+TASKS = {rules.name: rules for rules in (PICK_PLACE, INSERT)}

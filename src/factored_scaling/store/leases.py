@@ -1,0 +1,157 @@
+"""Who works on which run. A run is pending, then running under a lease, then done or failed.
+
+A lease is a promise to report back in time. Its token is the number of the attempt: once somebody else has taken the
+run over, the number has moved on, and whatever the late worker still says is refused. A worker that is late but was not
+replaced keeps its run: nothing is gained by throwing its work away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
+
+from factored_scaling.errors import InvalidInput, LeaseLost
+from factored_scaling.store import studies
+from factored_scaling.store.rows import LONGEST_NAME, Outcome, State, checked_text
+from factored_scaling.store.runs import require
+from factored_scaling.store.schema import attempts, placements, rounds, runs, scores, trials
+
+
+def take(
+    connection: Connection, now: float, study: int, worker: str, seconds: float, run_id: int | None, index: int | None
+) -> int | None:
+    """Take the first run that nobody works on; returns its id, or None when there is none."""
+    studies.require(connection, study)
+    checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
+    _check_seconds(seconds)
+    free = or_(runs.c.state == "pending", and_(runs.c.state == "running", runs.c.lease_expires <= now))
+    while (found := _first(connection, study, free, run_id, index)) is not None:
+        # the number of attempts tells whether another process took the run between the reading and the writing
+        taken = connection.execute(
+            update(runs)
+            .where(runs.c.id == found.id, runs.c.attempts == found.attempts, free)
+            .values(
+                state="running",
+                attempts=found.attempts + 1,
+                worker=worker,
+                lease_expires=now + seconds,
+                started=now,
+                error=None,
+            )
+        )
+        if taken.rowcount == 1:
+            if found.state == "running":
+                _record(connection, found, now, "lost", f"no word since {found.worker}'s lease ran out")
+            return int(found.id)
+    return None
+
+
+def extend(connection: Connection, now: float, run_id: int, token: int, seconds: float) -> float:
+    """Promise to report back within `seconds` from now; returns the new end of the lease."""
+    _check_seconds(seconds)
+    require_lease(require(connection, run_id, lock=True), token)
+    connection.execute(update(runs).where(runs.c.id == run_id).values(lease_expires=now + seconds))
+    return now + seconds
+
+
+def end(
+    connection: Connection, now: float, run_id: int, token: int | None, outcome: Outcome, error: str | None = None
+) -> None:
+    """Close the attempt. Without a token it is a person who decides, and whoever holds the run loses it."""
+    row = require(connection, run_id, lock=True)
+    if token is not None and token != row.attempts:
+        raise lost(row)
+    if row.state == "done":
+        if outcome == "done":
+            return  # told twice, because the first answer did not arrive
+        raise InvalidInput(f"run {run_id} is done and stays so", hint="a new seed is a new run")
+    if token is not None:
+        require_lease(row, token)
+    if outcome == "released" and row.state != "running":
+        raise InvalidInput(f"run {run_id} is {row.state}, nobody works on it")
+    if outcome == "done":
+        _require_results(connection, run_id)
+    number = row.attempts if row.state == "running" else row.attempts + 1
+    states: dict[Outcome, State] = {"done": "done", "failed": "failed", "released": "pending"}
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(
+            state=states[outcome],
+            attempts=number,
+            lease_expires=None,
+            worker=row.worker if outcome == "done" else None,
+            error=error,
+            finished=None if outcome == "released" else now,
+        )
+    )
+    _record(connection, row, now, outcome, error)
+
+
+def retry(connection: Connection, run_id: int) -> None:
+    """Let a failed run be taken again; its error stays in the attempts."""
+    row = require(connection, run_id, lock=True)
+    if row.state != "failed":
+        raise InvalidInput(f"run {run_id} is {row.state}, only failed runs are tried again")
+    values = {"state": "pending", "error": None, "finished": None}
+    connection.execute(update(runs).where(runs.c.id == run_id).values(values))
+
+
+def require_lease(row: Row[Any], token: int) -> None:
+    """Fail unless `token` is the lease under which the run is worked on now."""
+    if row.state != "running" or row.attempts != token:
+        raise lost(row)
+
+
+def lost(row: Row[Any]) -> LeaseLost:
+    """The error for a worker that no longer holds the run."""
+    now = f"{row.worker} works on it now" if row.state == "running" else f"it is {row.state} now"
+    return LeaseLost(f"run {row.id} was taken away: {now}", hint="drop this work and lease another run")
+
+
+def _first(
+    connection: Connection, study: int, free: ColumnElement[bool], run_id: int | None, index: int | None
+) -> Row[Any] | None:
+    placed = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
+    query = (
+        select(runs.c.id, runs.c.state, runs.c.worker, runs.c.attempts, runs.c.started)
+        .select_from(placed)
+        .where(runs.c.study_id == study, free)
+        .order_by(rounds.c.number, placements.c.position)
+        .limit(1)
+    )
+    if run_id is not None:
+        query = query.where(runs.c.id == run_id)
+    if index is not None:
+        query = query.where(rounds.c.number == index)
+    return connection.execute(query).first()
+
+
+def _record(connection: Connection, row: Row[Any], now: float, outcome: Outcome, error: str | None) -> None:
+    """Add the attempt that just ended to the history; `row` is the run as it was before."""
+    worked = row.state == "running"
+    connection.execute(
+        insert(attempts).values(
+            run_id=row.id,
+            number=row.attempts if worked else row.attempts + 1,
+            worker=row.worker if worked else None,
+            started=row.started if worked else now,
+            ended=now,
+            outcome=outcome,
+            error=error,
+        )
+    )
+
+
+def _require_results(connection: Connection, run_id: int) -> None:
+    for table in (trials, scores):
+        if connection.execute(select(table.c.id).where(table.c.run_id == run_id).limit(1)).first() is not None:
+            return
+    raise InvalidInput(f"run {run_id} has no results yet", hint="tell its trials or its score first")
+
+
+def _check_seconds(seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise InvalidInput(f"a lease must last a number of seconds above 0, not {seconds!r}")

@@ -1,0 +1,61 @@
+"""The schema's version: new databases get the newest tables, older ones are brought up step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, insert, inspect, select, text, update
+
+from factored_scaling.errors import StoreError
+from factored_scaling.store.connections import Database, missing
+from factored_scaling.store.schema import meta, metadata
+
+# MIGRATIONS[i] turns version i + 1 into version i + 2. A step never changes once released, and it names tables and
+# columns in SQL rather than through schema.py, which describes the newest version only.
+MIGRATIONS: list[Callable[[Connection], None]] = []
+_ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
+
+
+def newest_version() -> int:
+    """The version this release writes."""
+    return 1 + len(MIGRATIONS)
+
+
+def prepare(database: Database, *, create: bool) -> None:
+    """Bring the database to the newest version; make its tables when there are none and `create` is set."""
+    with database.reading() as connection:
+        found = _version(connection, database)
+    if found is None and not create:
+        raise missing(database.place)
+    if found == newest_version():
+        return
+    with database.writing() as connection:
+        if not database.is_sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
+        found = _version(connection, database)  # another process may have been faster
+        if found is None:
+            metadata.create_all(connection)
+            connection.execute(insert(meta).values(key="schema_version", value=str(newest_version())))
+            return
+        for step in MIGRATIONS[found - 1 :]:
+            step(connection)
+        connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(newest_version())))
+
+
+def _version(connection: Connection, database: Database) -> int | None:
+    place = database.place
+    tables = inspect(connection).get_table_names()
+    if meta.name not in tables:
+        if tables and database.is_sqlite:
+            raise StoreError("is a database of another program", where=place, hint="give the study a file of its own")
+        return None
+    value = connection.execute(select(meta.c.value).where(meta.c.key == "schema_version")).scalar()
+    if value is None or not value.isdecimal() or int(value) < 1:
+        raise StoreError(f"the schema version reads {value!r}", where=place, hint="restore a backup")
+    if int(value) > newest_version():
+        raise StoreError(
+            f"the database has version {value}, this release knows versions up to {newest_version()}",
+            where=place,
+            hint="upgrade with `pip install -U factored-scaling`",
+        )
+    return int(value)

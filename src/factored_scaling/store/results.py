@@ -1,0 +1,159 @@
+"""What was measured: single trials, and scores that arrive as means. Rows are added and never change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, insert, select
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.errors import InvalidInput
+from factored_scaling.store import studies
+from factored_scaling.store.leases import lost
+from factored_scaling.store.rows import LONGEST_NAME, Measurement, checked_text, to_json
+from factored_scaling.store.runs import require
+from factored_scaling.store.schema import runs, scores, trials
+
+_KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
+_Values = dict[str, Any]
+
+
+def append_trials(connection: Connection, now: float, run_id: int, told: Iterable[Trial], token: int | None) -> int:
+    """Store the trials whose keys are new; returns how many."""
+    wanted = _by_name((trial_values(trial) for trial in told), ("key",))
+    run = require(connection, run_id, lock=True)
+    if token is not None and (token != run.attempts or run.state not in ("running", "done")):
+        raise lost(run)
+    keys = [key for (key,) in wanted]
+    known: list[Row[Any]] = []
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        some = trials.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
+        known += connection.execute(select(trials).where(trials.c.run_id == run_id, some)).all()
+    fresh = _fresh(wanted, known, ("key",), run_id)
+    if fresh and run.state == "done":
+        raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
+    return _insert(connection, trials, fresh, run_id, now)
+
+
+def append_scores(connection: Connection, now: float, run_id: int, told: Iterable[Measurement]) -> int:
+    """Store the measurements whose factor and source are new; returns how many."""
+    name = ("factor", "source")
+    wanted = _by_name((score_values(measurement) for measurement in told), name)
+    require(connection, run_id, lock=True)
+    known = connection.execute(select(scores).where(scores.c.run_id == run_id)).all()
+    return _insert(connection, scores, _fresh(wanted, known, name, run_id), run_id, now)
+
+
+def trials_of(connection: Connection, run_id: int) -> list[Trial]:
+    """The run's trials in the order in which they were told."""
+    require(connection, run_id)
+    query = select(trials).where(trials.c.run_id == run_id).order_by(trials.c.id)
+    return [_trial(row) for row in connection.execute(query)]
+
+
+def trials_of_study(connection: Connection, study: int) -> dict[int, list[Trial]]:
+    """The trials of every run that has any, by run id."""
+    studies.require(connection, study)
+    joined = trials.join(runs, runs.c.id == trials.c.run_id)
+    query = select(trials).select_from(joined).where(runs.c.study_id == study).order_by(trials.c.id)
+    found: dict[int, list[Trial]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.run_id, []).append(_trial(row))
+    return found
+
+
+def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
+    """The run's measurements in the order in which they were told."""
+    require(connection, run_id)
+    query = select(scores).where(scores.c.run_id == run_id).order_by(scores.c.id)
+    return [_measurement(row) for row in connection.execute(query)]
+
+
+def scores_of_study(connection: Connection, study: int) -> dict[int, list[Measurement]]:
+    """The measurements of every run that has any, by run id."""
+    studies.require(connection, study)
+    joined = scores.join(runs, runs.c.id == scores.c.run_id)
+    query = select(scores).select_from(joined).where(runs.c.study_id == study).order_by(scores.c.id)
+    found: dict[int, list[Measurement]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.run_id, []).append(_measurement(row))
+    return found
+
+
+def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:
+    """What is told, each thing once; the same name for different things is an error."""
+    wanted: dict[tuple[str, ...], _Values] = {}
+    for values in told:
+        label = tuple(values[part] for part in name)
+        if wanted.setdefault(label, values) != values:
+            raise InvalidInput(f"{_label(label)} is told twice with different contents")
+    return wanted
+
+
+def _fresh(
+    wanted: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int
+) -> list[_Values]:
+    """What is not stored yet; what is stored must be the same as what is told."""
+    fresh = dict(wanted)
+    for row in known:
+        stored: Mapping[str, Any] = row._mapping
+        label = tuple(stored[part] for part in name)
+        told = fresh.pop(label, None)
+        if told is None:
+            continue
+        for field, value in told.items():
+            if stored[field] != value:
+                raise InvalidInput(
+                    f"{_label(label)} is already stored with {field} {stored[field]!r}, not {value!r}",
+                    where=f"run {run_id}",
+                    hint="results never change; tell a correction under another name",
+                )
+    return list(fresh.values())
+
+
+def _insert(connection: Connection, table: Table, fresh: list[_Values], run_id: int, now: float) -> int:
+    if fresh:
+        connection.execute(insert(table), [{**values, "run_id": run_id, "created": now} for values in fresh])
+    return len(fresh)
+
+
+def _label(label: tuple[str, ...]) -> str:
+    if len(label) == 1:
+        return f"trial {label[0]!r}"
+    names, source = json.loads(label[0]), label[1]
+    return f"the score of {'+'.join(names) or 'the run'} from {source!r}"
+
+
+def trial_values(trial: Trial) -> _Values:
+    """The trial as its table keeps it, checked."""
+    return {
+        "key": checked_text(trial.key, "a trial's key", longest=LONGEST_NAME),
+        "score": float(trial.score),
+        "factor": _factor_text(trial.factor),
+        "setting": checked_text(trial.setting, "a trial's setting"),
+        "note": checked_text(trial.note, "a trial's note"),
+    }
+
+
+def score_values(measurement: Measurement) -> _Values:
+    """The measurement as its table keeps it, checked."""
+    return {
+        "factor": _factor_text(measurement.factor),
+        "source": checked_text(measurement.source, "a score's source", longest=LONGEST_NAME),
+        "score": float(measurement.score),
+        "trials": measurement.trials,
+    }
+
+
+def _factor_text(factor: tuple[str, ...]) -> str:
+    return checked_text(to_json(list(factor), "a factor"), "the names of the factors", longest=4 * LONGEST_NAME)
+
+
+def _trial(row: Row[Any]) -> Trial:
+    return Trial(row.key, row.score, tuple(json.loads(row.factor)), row.setting, row.note)
+
+
+def _measurement(row: Row[Any]) -> Measurement:
+    return Measurement(row.score, row.trials, tuple(json.loads(row.factor)), row.source)

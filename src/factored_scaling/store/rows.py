@@ -1,0 +1,151 @@
+"""What the store gives back: frozen values, snapshots of the moment they were read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput
+
+State = Literal["pending", "running", "done", "failed"]
+Outcome = Literal["done", "failed", "released", "lost"]
+LONGEST_NAME = 400  # characters; PostgreSQL refuses index entries above some 2,700 bytes
+MOST_TRIALS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study of this store."""
+
+    id: int
+    name: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """One turn of the crank. `order` is the recommendation that was acted on to get here (None in round 0)."""
+
+    index: int
+    spec: StudySpec
+    dataset: Dataset
+    order: dict[str, Any] | None
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as it stood when it was read. Times are seconds since 1970."""
+
+    id: int
+    digest: str
+    spec: RunSpec
+    # demos per factor, as the newest of its rounds (or the round asked for) counts them
+    demos: dict[str, int]
+    # the rounds it belongs to, oldest first, and its place in the first of them (or in the round asked for)
+    rounds: tuple[int, ...]
+    position: int
+    state: State
+    worker: str | None
+    # how often it was taken so far
+    attempts: int
+    lease_expires: float | None
+    # why it failed, while it is failed; earlier errors are in the attempts
+    error: str | None
+    # trials told so far, and their mean
+    trials: int
+    mean: float | None
+    # measurements told as means
+    scores: int
+    created: float
+    started: float | None
+    finished: float | None
+
+    @property
+    def seed(self) -> int:
+        """The training seed."""
+        return self.spec.seed
+
+    @property
+    def lease_token(self) -> int:
+        """Proves that one holds this lease and not an earlier one: the number of the attempt."""
+        return self.attempts
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """How one attempt at a run ended."""
+
+    number: int
+    worker: str | None
+    started: float
+    ended: float
+    outcome: Outcome
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A mean score that arrived without its trials. `source` says from where; with `factor` it names the row."""
+
+    score: float
+    trials: int | None = None
+    factor: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
+            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}")
+        if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
+            raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A JSON document kept with a study."""
+
+    kind: str
+    key: str
+    body: Any
+    created: float
+
+
+class Planned(Protocol):
+    """What `add_runs` needs to know of a run; `core.design.PlannedRun` is one."""
+
+    @property
+    def spec(self) -> RunSpec:
+        """What to train and measure."""
+        ...
+
+    @property
+    def demos(self) -> Mapping[str, int]:
+        """Demos per factor."""
+        ...
+
+
+def to_json(value: object, what: str) -> str:
+    """Plain data as JSON text; refuses what would not come back equal."""
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} is not plain data ({error})") from None
+    return text
+
+
+def checked_text(value: object, what: str, *, longest: int | None = None, empty: bool = True) -> str:
+    """`value` if both databases can keep it as text: no NUL, valid Unicode, not longer than `longest`."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} must be a text, not {value!r}")
+    if not value and not empty:
+        raise InvalidInput(f"{what} is empty")
+    if longest is not None and len(value) > longest:
+        raise InvalidInput(f"{what} has {len(value)} characters, at most {longest} fit", where=value[:40])
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidInput(f"{what} holds a character that cannot be stored", where=repr(value[:40]))
+    return value

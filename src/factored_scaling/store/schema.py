@@ -1,0 +1,135 @@
+"""The tables. Every name starts with `fsc_`, so that a PostgreSQL database may be shared with other programs."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+meta = Table(
+    "fsc_meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+studies = Table(
+    "fsc_studies",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created", Double, nullable=False),
+)
+
+rounds = Table(
+    "fsc_rounds",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey(studies.c.id), nullable=False),
+    Column("number", Integer, nullable=False),
+    # JSON is kept as text: both databases then give back exactly what was written, key order included
+    Column("spec", Text, nullable=False),
+    Column("dataset", Text, nullable=False),
+    Column("collected", Text),
+    Column("created", Double, nullable=False),
+    UniqueConstraint("study_id", "number"),
+)
+
+runs = Table(
+    "fsc_runs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey(studies.c.id), nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    # how often the run was taken; the number of the latest taking is the lease's fencing token
+    Column("attempts", Integer, nullable=False),
+    Column("worker", Text),
+    Column("lease_expires", Double),
+    Column("error", Text),
+    Column("created", Double, nullable=False),
+    Column("started", Double),
+    Column("finished", Double),
+    UniqueConstraint("study_id", "digest"),
+    CheckConstraint("state IN ('pending', 'running', 'done', 'failed')"),
+)
+
+# which rounds a run belongs to: a policy that two rounds share is trained once
+placements = Table(
+    "fsc_placements",
+    metadata,
+    Column("round_id", ForeignKey(rounds.c.id), primary_key=True),
+    Column("run_id", ForeignKey(runs.c.id), primary_key=True, index=True),
+    Column("position", Integer, nullable=False),
+    Column("demos", Text, nullable=False),
+)
+
+# how every attempt that is over ended; rows are only ever added
+attempts = Table(
+    "fsc_attempts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey(runs.c.id), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("worker", Text),
+    Column("started", Double, nullable=False),
+    Column("ended", Double, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("error", Text),
+    UniqueConstraint("run_id", "number"),
+    CheckConstraint("outcome IN ('done', 'failed', 'released', 'lost')"),
+)
+
+trials = Table(
+    "fsc_trials",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey(runs.c.id), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("factor", Text, nullable=False),
+    Column("setting", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    UniqueConstraint("run_id", "key"),
+    CheckConstraint("score >= 0 AND score <= 1"),
+)
+
+# results that arrive as means rather than as single trials
+scores = Table(
+    "fsc_scores",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey(runs.c.id), nullable=False),
+    Column("factor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("trials", Integer),
+    Column("created", Double, nullable=False),
+    UniqueConstraint("run_id", "factor", "source"),
+    CheckConstraint("score >= 0 AND score <= 1"),
+)
+
+documents = Table(
+    "fsc_documents",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey(studies.c.id), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Index("fsc_documents_by_key", "study_id", "kind", "key"),
+)

@@ -1,0 +1,238 @@
+"""Store: the durable record behind a study, in an SQLite file or a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.scores import Trial
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.store import exchange, leases, migrations, results, runs, studies
+from factored_scaling.store.connections import Clock, Database, missing
+from factored_scaling.store.rows import AttemptRow, DocumentRow, Measurement, Planned, RoundRow, RunRow, StudyRow
+
+
+class Store:
+    """Every method is one transaction: it happens as a whole, and what it wrote is on disk when it returns.
+
+    A store may be used from several threads, several processes may open the same database, and a process may fork
+    while it has a store open. An SQLite file must lie on a local disk: its locks do not work over most network file
+    systems; workers on several machines share a PostgreSQL database instead.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use `Store.open`."""
+        self._database = database
+
+    @classmethod
+    def open(
+        cls, address: str | Path, *, create: bool = True, clock: Clock | None = None, busy_seconds: float = 30.0
+    ) -> Store:
+        """Open a path, `sqlite:////full/path.db` or `postgresql://user@host/name`; make it when `create` is set.
+
+        `clock` replaces the clock by which leases run out (default: this machine's for SQLite, the server's for
+        PostgreSQL). `busy_seconds` is how long to wait for another process that is writing to an SQLite file.
+        """
+        database = Database(address, clock=clock, busy_seconds=busy_seconds)
+        if database.is_sqlite and not create and not Path(database.place).exists():
+            raise missing(database.place)
+        try:
+            migrations.prepare(database, create=create)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def place(self) -> str:
+        """Where the record lies, for messages: a path, or an address without its password."""
+        return self._database.place
+
+    # --- studies and rounds
+
+    def create_study(self, name: str, spec: StudySpec, dataset: Dataset) -> int:
+        """A new study with its round 0; returns the number by which the other methods know it."""
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            study = studies.create(connection, now, name)
+            studies.add_round(connection, now, study, spec, dataset, order=None, index=0)
+        return study
+
+    def studies(self) -> list[StudyRow]:
+        """All studies, oldest first."""
+        with self._database.reading() as connection:
+            return studies.every(connection)
+
+    def study(self, name: str) -> StudyRow:
+        """The study of this name."""
+        with self._database.reading() as connection:
+            return studies.named(connection, name)
+
+    def add_round(
+        self,
+        study: int,
+        spec: StudySpec,
+        dataset: Dataset,
+        order: Mapping[str, Any] | None,
+        *,
+        index: int | None = None,
+    ) -> int:
+        """Append a round and return its index. With `index`, fail unless that is the next one: nobody came between."""
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            return studies.add_round(connection, now, study, spec, dataset, order, index)
+
+    def rounds(self, study: int) -> list[RoundRow]:
+        """The study's rounds, oldest first."""
+        with self._database.reading() as connection:
+            return studies.rounds_of(connection, study)
+
+    # --- runs
+
+    def add_runs(self, study: int, round: int, planned: Sequence[Planned]) -> list[int]:
+        """Place runs in a round, after those already there; returns their ids in the order given.
+
+        A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state
+        and its results.
+        """
+        with self._database.writing() as connection:
+            return runs.add(connection, self._database.now(connection), study, round, planned)
+
+    def runs(self, study: int, round: int | None = None) -> list[RunRow]:
+        """The study's runs, or those of one round, in the order to train them, all as of one moment."""
+        with self._database.reading() as connection:
+            return runs.of_study(connection, study, round)
+
+    def run(self, run_id: int) -> RunRow:
+        """One run."""
+        with self._database.reading() as connection:
+            return runs.one(connection, run_id)
+
+    def attempts(self, run_id: int) -> list[AttemptRow]:
+        """How the run's attempts so far ended, oldest first; the one under way is not among them."""
+        with self._database.reading() as connection:
+            return runs.attempts_of(connection, run_id)
+
+    # --- leases
+
+    def lease(
+        self, study: int, worker: str, seconds: float, run_id: int | None = None, round: int | None = None
+    ) -> RunRow | None:
+        """Take the first run that is pending, or whose worker's lease ran out, for `seconds`; None when there is none.
+
+        `run_id` and `round` narrow what may be taken. The row's `lease_token` goes into the calls below.
+        """
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            taken = leases.take(connection, now, study, worker, seconds, run_id, round)
+            return None if taken is None else runs.one(connection, taken)
+
+    def heartbeat(self, run_id: int, lease_token: int, seconds: float) -> float:
+        """Extend the lease to `seconds` from now; returns its new end. LeaseLost when the run was taken over."""
+        with self._database.writing() as connection:
+            return leases.extend(connection, self._database.now(connection), run_id, lease_token, seconds)
+
+    def finish(self, run_id: int, lease_token: int | None = None) -> None:
+        """The run is done; it needs a result by now. Without a token: by hand, and whoever holds the run loses it."""
+        with self._database.writing() as connection:
+            leases.end(connection, self._database.now(connection), run_id, lease_token, "done")
+
+    def fail(self, run_id: int, lease_token: int | None, error: str) -> None:
+        """The run failed, for this reason. It stays so until `retry`."""
+        with self._database.writing() as connection:
+            leases.end(connection, self._database.now(connection), run_id, lease_token, "failed", error)
+
+    def release(self, run_id: int, lease_token: int | None = None) -> None:
+        """Give the run back unfinished, its trials kept: the next worker goes on where this one stopped."""
+        with self._database.writing() as connection:
+            leases.end(connection, self._database.now(connection), run_id, lease_token, "released")
+
+    def retry(self, run_id: int) -> None:
+        """A failed run becomes pending again; its error stays among the attempts."""
+        with self._database.writing() as connection:
+            leases.retry(connection, run_id)
+
+    # --- results
+
+    def append_trials(self, run_id: int, trials: Iterable[Trial], lease_token: int | None = None) -> int:
+        """Store trials, all or none; returns how many were new.
+
+        A key told again with the same content counts once; with another content it is an error. A run that is done
+        takes no new ones. With a token, LeaseLost when the run was taken over; without, the trials are by hand.
+        """
+        with self._database.writing() as connection:
+            return results.append_trials(connection, self._database.now(connection), run_id, trials, lease_token)
+
+    def trials(self, run_id: int) -> list[Trial]:
+        """The run's trials in the order in which they were told."""
+        with self._database.reading() as connection:
+            return results.trials_of(connection, run_id)
+
+    def study_trials(self, study: int) -> dict[int, list[Trial]]:
+        """The trials of every run of the study that has any, by run id."""
+        with self._database.reading() as connection:
+            return results.trials_of_study(connection, study)
+
+    def append_scores(self, run_id: int, scores: Iterable[Measurement]) -> int:
+        """Store results that are means rather than trials, all or none; returns how many were new.
+
+        Factor and source name a measurement, under the rule of `append_trials`. A run that is done still takes them:
+        another source is another opinion, and changes no row.
+        """
+        with self._database.writing() as connection:
+            return results.append_scores(connection, self._database.now(connection), run_id, scores)
+
+    def scores(self, run_id: int) -> list[Measurement]:
+        """The run's measurements in the order in which they were told."""
+        with self._database.reading() as connection:
+            return results.scores_of(connection, run_id)
+
+    def study_scores(self, study: int) -> dict[int, list[Measurement]]:
+        """The measurements of every run of the study that has any, by run id."""
+        with self._database.reading() as connection:
+            return results.scores_of_study(connection, study)
+
+    # --- documents
+
+    def put_document(self, study: int, kind: str, key: str, body: Any) -> None:
+        """Keep plain data with the study; the latest of a kind and key is the one that is read."""
+        with self._database.writing() as connection:
+            studies.put_document(connection, self._database.now(connection), study, kind, key, body)
+
+    def document(self, study: int, kind: str, key: str) -> Any | None:
+        """The latest document of this kind and key, or None."""
+        with self._database.reading() as connection:
+            found = studies.documents_of(connection, study, kind, key)
+        return found[0].body if found else None
+
+    def documents(self, study: int, kind: str | None = None) -> list[DocumentRow]:
+        """The latest document of every key, of one kind or of all."""
+        with self._database.reading() as connection:
+            return studies.documents_of(connection, study, kind, None)
+
+    # --- export and import
+
+    def dump(self, study: int) -> dict[str, Any]:
+        """Everything about the study as plain data, ready for `json.dump`."""
+        with self._database.reading() as connection:
+            return exchange.dump(connection, study)
+
+    def load(self, data: Mapping[str, Any], name: str | None = None) -> int:
+        """Recreate a dumped study, under `name` or, when its own name is taken, the first free of name-2, name-3, …"""
+        with self._database.writing() as connection:
+            return exchange.load(connection, data, name)

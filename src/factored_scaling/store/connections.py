@@ -61,10 +61,12 @@ def address_of(given: str | Path) -> URL:
 class Database:
     """One engine, and the only way to it: `reading` and `writing` transactions."""
 
-    def __init__(self, address: str | Path, *, clock: Clock | None, busy_seconds: float) -> None:
+    def __init__(self, address: str | Path, *, create: bool, clock: Clock | None, busy_seconds: float) -> None:
         self.url = address_of(address)
         self.is_sqlite = self.url.drivername == "sqlite"
         self.place = str(self.url.database) if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        if self.is_sqlite and not create and not Path(self.place).exists():
+            raise missing(self.place)
         self._clock = clock if clock is not None or not self.is_sqlite else time.time
         self._gate = _Gate()
         self._closed = False

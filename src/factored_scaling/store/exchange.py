@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, RowMapping, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.dataset import Dataset, Episode
@@ -143,10 +143,10 @@ def _insert(connection: Connection, table: Table, rows: Iterable[_Values]) -> No
         connection.execute(insert(table), chunk)
 
 
-def _by_run(connection: Connection, study: int, table: Table) -> dict[int, list[Mapping[str, Any]]]:
+def _by_run(connection: Connection, study: int, table: Table) -> dict[int, list[RowMapping]]:
     joined = table.join(runs, runs.c.id == table.c.run_id)
     query = select(table).select_from(joined).where(runs.c.study_id == study).order_by(table.c.id)
-    found: dict[int, list[Mapping[str, Any]]] = {}
+    found: dict[int, list[RowMapping]] = {}
     for row in connection.execute(query).mappings():
         found.setdefault(row["run_id"], []).append(row)
     return found
@@ -166,7 +166,7 @@ def _places(connection: Connection, study: int) -> dict[int, list[_Values]]:
     return found
 
 
-def _some(values: Mapping[str, Any], checks: Mapping[str, _Check]) -> _Values:
+def _some(values: RowMapping, checks: Mapping[str, _Check]) -> _Values:
     return {field: json.loads(values[field]) if field == "factor" else values[field] for field in checks}
 
 

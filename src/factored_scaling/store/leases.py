@@ -116,7 +116,7 @@ def _first(
 ) -> Row[Any] | None:
     placed = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
     query = (
-        select(runs.c.id, runs.c.state, runs.c.worker, runs.c.attempts, runs.c.started)
+        select(runs)
         .select_from(placed)
         .where(runs.c.study_id == study, free)
         .order_by(rounds.c.number, placements.c.position)

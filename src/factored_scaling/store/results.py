@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, insert, select
@@ -98,7 +98,7 @@ def _fresh(
     """What is not stored yet; what is stored must be the same as what is told."""
     fresh = dict(wanted)
     for row in known:
-        stored: Mapping[str, Any] = row._mapping
+        stored = row._mapping
         label = tuple(stored[part] for part in name)
         told = fresh.pop(label, None)
         if told is None:

@@ -11,7 +11,7 @@ from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.store import exchange, leases, migrations, results, runs, studies
-from factored_scaling.store.connections import Clock, Database, missing
+from factored_scaling.store.connections import Clock, Database
 from factored_scaling.store.rows import AttemptRow, DocumentRow, Measurement, Planned, RoundRow, RunRow, StudyRow
 
 
@@ -36,9 +36,7 @@ class Store:
         `clock` replaces the clock by which leases run out (default: this machine's for SQLite, the server's for
         PostgreSQL). `busy_seconds` is how long to wait for another process that is writing to an SQLite file.
         """
-        database = Database(address, clock=clock, busy_seconds=busy_seconds)
-        if database.is_sqlite and not create and not Path(database.place).exists():
-            raise missing(database.place)
+        database = Database(address, create=create, clock=clock, busy_seconds=busy_seconds)
         try:
             migrations.prepare(database, create=create)
         except BaseException:

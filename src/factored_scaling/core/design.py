@@ -7,9 +7,8 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.spec import Combination, StudySpec
@@ -72,6 +71,8 @@ class PlannedRun:
 
 def curve_sizes(size: int, points: int) -> tuple[int, ...]:
     """Equally spaced whole sizes from 0 to `size`; sizes that coincide appear once."""
+    if points > size:
+        return tuple(range(size + 1))
     return tuple(dict.fromkeys(round(size * k / (points - 1)) for k in range(points)))
 
 
@@ -82,12 +83,22 @@ def split(n: int, sizes: Mapping[str, int]) -> dict[str, int]:
     declared order. For two factors this is rounding to the nearest; for more it never takes a demonstration back as
     n grows, which largest remainders can do.
     """
-    if not 0 <= n <= sum(sizes.values()):
-        raise InvalidInput(f"cannot take {n} of {sum(sizes.values())} demonstrations")
-    places = np.concatenate([(2 * np.arange(size) + 1) / (2 * size) for size in sizes.values()])
-    owners = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-    taken = owners[np.lexsort((owners, places))[:n]]
-    return dict(zip(sizes, np.bincount(taken, minlength=len(sizes)).tolist(), strict=True))
+    total, names = sum(sizes.values()), list(sizes)
+    if not 0 <= n <= total:
+        raise InvalidInput(f"cannot take {n} of {total} demonstrations")
+    if n == 0:
+        return dict.fromkeys(names, 0)
+    # All that stand at n/total or before it: at most half a demonstration per factor away from n in all.
+    taken = {name: (2 * n * sizes[name] + total) // (2 * total) for name in names}
+
+    def place(name: str, j: int) -> tuple[Fraction, int]:
+        return Fraction(2 * j + 1, 2 * sizes[name]), names.index(name)
+
+    while sum(taken.values()) > n:
+        taken[max((name for name in names if taken[name] > 0), key=lambda name: place(name, taken[name] - 1))] -= 1
+    while sum(taken.values()) < n:
+        taken[min((name for name in names if taken[name] < sizes[name]), key=lambda name: place(name, taken[name]))] += 1
+    return taken
 
 
 def nested_order(dataset: Dataset, factor: str | None, seed: int) -> tuple[str, ...]:
@@ -122,7 +133,8 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
     """Every distinct policy of the study, in the order to train them.
 
     Seed by seed: first the full-data policy, which every curve shares and Greedy needs; then the far ends (n = 0), so
-    that each curve can be fitted as early as possible; then the sizes between, largest gaps first.
+    that each curve can be fitted as early as possible; then the sizes between, largest gaps first. A point without any
+    demonstration (n = 0 where the curve spans the whole dataset) cannot be trained and is not planned.
     """
     data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
     combinations = spec.combinations()
@@ -132,6 +144,8 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
         for rank in range(max(len(ladder) for ladder in ladders)):
             for combination, ladder in zip(combinations, ladders, strict=True):
                 if rank >= len(ladder):
+                    continue
+                if ladder[rank] + combination.base == 0:
                     continue
                 demos = demos_at(spec, combination, ladder[rank])
                 point = CurvePoint(combination.factors, ladder[rank])
@@ -155,3 +169,11 @@ def _ends_first(ladder: tuple[int, ...]) -> tuple[int, ...]:
         low, high = max(itertools.pairwise(done), key=lambda gap: (gap[1] - gap[0], gap[1]))
         order.append((low + high + 1) // 2)
     return tuple(ladder[index] for index in order)
+
+
+def trials_per_policy(spec: StudySpec) -> int | None:
+    """Rollouts that the study's evaluation spends on one policy: factors × settings × initial states, where stated."""
+    states = spec.evaluation.get("initial_states")
+    if not isinstance(states, int):
+        return None
+    return len(spec.factors) * int(spec.evaluation.get("settings", 10)) * states

@@ -1,0 +1,42 @@
+# Two commands for newcomers: `make quickstart` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Side-by-side processes share the cores better when each computes on one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup quickstart test test-fast lint bench docs clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+quickstart: setup
+	$(BIN)/fsc quickstart
+
+# Everything: style, types, room boundaries, all tests (PostgreSQL is installed and started when run as root on Debian).
+test: setup lint
+	$(BIN)/pytest -n 2
+
+# The tier to run while editing: under three minutes, no servers, no training.
+test-fast: setup
+	FSC_SKIP_POSTGRES=1 $(BIN)/pytest -n 2 -m 'not slow'
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: setup
+	$(BIN)/python docs/make_images.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,3 @@
+from factored_scaling.cli import main
+
+main()

@@ -1,0 +1,81 @@
+"""fsc import, fsc export"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput
+
+
+@click.command("import")
+@study_argument
+@click.argument("file", type=click.Path(path_type=Path))
+def import_command(study: str, file: Path) -> None:
+    """Take FILE into the study: a results.csv, or the JSON of a whole study that `fsc export` wrote.
+
+    Each CSV row goes to the run with its training set and seed (0 where none is given), which is then finished. The
+    JSON form needs a STUDY that does not exist yet. The same file twice changes nothing.
+    """
+    from factored_scaling.files import read_results
+
+    if file.suffix.lower() == ".json":
+        _load(study, file)
+        return
+    with Target.parse(study).study() as opened:
+        results = read_results(file, opened.spec)
+        new = opened.import_results(results, file.name)
+        click.echo(f"{new} scores new of {len(results.rows)} rows")
+
+
+@click.command("export")
+@study_argument
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
+@click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="csv: scores. json: everything.")
+@click.option("--partial", is_flag=True, help="csv: also scores of runs that are not finished.")
+def export_command(study: str, out: Path | None, kind: str | None, partial: bool) -> None:
+    """Write the study's scores as results.csv (general form), or the whole record as JSON."""
+    from factored_scaling.files import results_csv, write_text
+
+    form = kind or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
+    with Target.parse(study).study() as opened:
+        if form == "json":
+            text = json.dumps(opened.store.dump(opened.id), indent=1) + "\n"
+        else:
+            text = results_csv(opened.results(partial).rows, opened.spec)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    write_text(out, text)
+    click.echo(f"wrote {out}")
+
+
+def _load(study: str, file: Path) -> None:
+    from factored_scaling.files import read_json, write_spec
+    from factored_scaling.store import Store
+    from factored_scaling.study import Study
+
+    data = read_json(file)
+    if "://" in study:
+        address, _, name = study.partition("#")
+        with Store.open(address, create=True) as store:
+            store.load(data, name or None)
+        click.echo(f"loaded into {address}")
+        return
+    folder = Path(study)
+    if (folder / "study.db").exists() or (folder / "study.yaml").exists():
+        raise InvalidInput("already holds a study; nothing was changed", where=study, hint="give a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with Store.open(folder / "study.db", create=True) as store:
+            store.load(data, None)
+        with Study.open(folder / "study.db") as opened:
+            write_spec(opened.store.rounds(opened.id)[0].spec, folder / "study.yaml")
+    except BaseException:
+        for left in folder.glob("study.db*"):
+            left.unlink()
+        raise
+    click.echo(f"wrote {folder / 'study.db'} and {folder / 'study.yaml'}")

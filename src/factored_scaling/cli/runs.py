@@ -1,0 +1,168 @@
+"""fsc runs, fsc record, fsc extend"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.core.scores import Result, Trial, result_of, summarise
+from factored_scaling.errors import InvalidInput, NotEnoughData
+
+if TYPE_CHECKING:
+    from factored_scaling.store import RunRow
+    from factored_scaling.study import Study
+
+
+@click.command("runs")
+@study_argument
+@click.option("--state", type=click.Choice(["pending", "running", "done", "failed"]), help="Only runs in this state.")
+@json_option
+def runs_command(study: str, state: str | None, as_json: bool) -> None:
+    """List the study's runs in the order to train them."""
+    with Target.parse(study).study() as opened:
+        opened.plan()
+        found = [run for run in opened.runs() if state is None or run.state == state]
+        if as_json:
+            print_json(
+                {"study": opened.spec.name, "round": opened.round.index, "runs": [_entry(opened, r) for r in found]}
+            )
+            return
+        names = opened.spec.names
+        rows = [
+            [str(r.id), *(str(r.demos[name]) for name in names), str(r.seed), r.state, _score(opened, r), r.digest[:8]]
+            for r in found
+        ]
+        title = f"{opened.spec.name}: round {opened.round.index}, {_tally(opened.runs())}"
+        print_table(title, ["id", *names, "seed", "state", "score", "digest"], rows)
+        for run in found:
+            if run.error:
+                click.echo(f"run {run.id} failed: {run.error.splitlines()[-1]}")
+
+
+@click.command("record")
+@study_argument
+@click.argument("run")
+@click.argument("scores", nargs=-1, type=float)
+@click.option("--factor", default="", metavar="NAME", help="What was varied: a factor, names joined by +, or *.")
+@click.option("--setting", default="", help="Which value or condition, in your own words.")
+@click.option("--note", default="", help="A remark, kept with the trials.")
+@click.option("--key", help="A name for the trial, so that sending it twice counts once (one score only).")
+@click.option("--done", is_flag=True, help="The run's evaluation is complete; it never changes after this.")
+def record_command(
+    study: str, run: str, scores: tuple[float, ...], factor: str, setting: str, note: str, key: str | None, done: bool
+) -> None:
+    """Append trials to RUN (its id or digest): SCORES are numbers from 0 to 1, one per trial.
+
+    \b
+    fsc record my-study 3 --factor lighting 1 0 1 1
+    fsc record my-study 3 --factor '*' 0.25 0.5 --note "gripper slipped"
+    fsc record my-study 3 --done
+    """
+    if key is not None and len(scores) != 1:
+        raise InvalidInput("a key names one trial; give one score", where="--key")
+    if not scores and not done:
+        raise InvalidInput("no scores", hint="give one number from 0 to 1 per trial, or --done")
+    names = tuple(factor.split("+")) if factor else ()
+    keys = [key] if key is not None else [f"recorded/{uuid.uuid4().hex}" for _ in scores]
+    trials = [Trial(k, score, names, setting, note) for k, score in zip(keys, scores, strict=True)]
+    with Target.parse(study).study() as opened:
+        row = opened.run(run)
+        new = opened.record(row.id, trials) if trials else 0
+        if done:
+            if not opened.store.trials(row.id):
+                raise NotEnoughData(f"run {row.id} has no trials yet", where="--done")
+            opened.finish(row.id)
+        click.echo(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
+
+
+@click.command("extend")
+@study_argument
+@click.option("--collected", multiple=True, metavar="FACTOR=DEMOS", help="New demos of a factor (or nominal=…).")
+@click.option("--as-ordered", is_flag=True, help="Exactly what the last `fsc recommend --save` ordered was collected.")
+@json_option
+def extend_command(study: str, collected: tuple[str, ...], as_ordered: bool, as_json: bool) -> None:
+    """Start the next round: the recommended demonstrations have been collected.
+
+    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again.
+    """
+    from factored_scaling.cli.start import _pairs
+
+    if bool(collected) == as_ordered:
+        raise InvalidInput("say what was collected", hint="--collected FACTOR=DEMOS, once per factor, or --as-ordered")
+    with Target.parse(study).study() as opened:
+        order = opened.store.document(opened.id, "recommendation", "latest")
+        if as_ordered and order is None:
+            raise NotEnoughData("no saved recommendation", hint="`fsc recommend STUDY --budget K --save` first")
+        counts = order["allocation"] if as_ordered and order else _pairs(collected)
+        before = opened.round.index
+        row = opened.extend({name: count for name, count in counts.items() if count}, order)
+        if as_json:
+            print_json(
+                {"round": row.index, "factors": opened.spec.sizes, "nominal": opened.spec.nominal, "order": order}
+            )
+            return
+        wanted = order["allocation"] if order else {}
+        rows = [[n, str(wanted.get(n, "–")), str(counts.get(n, 0)), str(size)] for n, size in opened.spec.sizes.items()]
+        print_table(f"Round {before} → {row.index}", ["factor", "ordered", "collected", "demos now"], rows)
+        if order and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
+            click.echo("what was collected differs from the order; the next fit uses what was collected")
+        pending = sum(run.state == "pending" for run in opened.runs())
+        click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+
+
+def _entry(study: Study, run: RunRow) -> dict[str, Any]:
+    result = _result(study, run)
+    entry: dict[str, Any] = {
+        "id": run.id,
+        "digest": run.digest,
+        "state": run.state,
+        "demos": run.demos,
+        "seed": run.seed,
+        "trials": run.trials,
+        "score": None,
+        "interval": None,
+        "worker": run.worker,
+        "error": run.error,
+    }
+    if result is not None:
+        interval = result.overall.interval
+        entry |= {"score": result.overall.mean, "interval": [interval.low, interval.high]}
+        entry["factors"] = {"+".join(name): score.mean for name, score in result.by_factor.items()}
+    elif run.scores:
+        entry["score"] = _told_mean(study, run)
+    return entry
+
+
+def _score(study: Study, run: RunRow) -> str:
+    result = _result(study, run)
+    if result is not None:
+        return f"{with_interval(result.overall.mean, result.overall.interval)} of {result.overall.trials}"
+    told = _told_mean(study, run) if run.scores else None
+    return "–" if told is None else percent(told)
+
+
+def _result(study: Study, run: RunRow) -> Result | None:
+    return result_of(study.store.trials(run.id)) if run.trials else None
+
+
+def _told_mean(study: Study, run: RunRow) -> float:
+    told = study.store.scores(run.id)
+    overall = [m.score for m in told if not m.factor] or [m.score for m in told]
+    return sum(overall) / len(overall)
+
+
+def _summary(study: Study, run_id: int) -> str:
+    scores = [trial.score for trial in study.store.trials(run_id)]
+    if not scores:
+        return "no trials yet"
+    score = summarise(scores)
+    return f"{with_interval(score.mean, score.interval)} over {score.trials} trials"
+
+
+def _tally(runs: list[RunRow]) -> str:
+    counts = {state: sum(run.state == state for run in runs) for state in ("done", "running", "pending", "failed")}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)

@@ -1,0 +1,117 @@
+"""fsc init, fsc completion"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
+from factored_scaling.errors import InvalidInput
+
+TEMPLATE = """\
+name: {name}
+
+# What varies in your demonstrations, and how many demonstrations vary it. Each demonstration varies one factor.
+# Order matters: it breaks ties, and `group` pairs neighbours.
+factors:
+{factors}
+# A factor may say what one more demonstration costs and how many can be ordered at once:
+#   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
+
+nominal: {nominal}           # demonstrations that vary nothing
+construction: {construction}  # a curve per factor (one), per two factors (pair), or per disjoint group (group)
+{groups}points: {points}            # policies per curve, sizes equally spaced from 0 to all
+seeds: {seeds}             # training seeds per policy
+"""
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--factor", "factors", multiple=True, metavar="NAME=DEMOS", help="A factor and its demos; once per factor."
+)
+@click.option("--nominal", default=0, show_default=True, help="Demonstrations that vary nothing.")
+@click.option("--construction", type=click.Choice(CONSTRUCTIONS), default="group", show_default=True)
+@click.option("--points", default=4, show_default=True, help="Policies per curve.")
+@click.option("--seeds", default=1, show_default=True, help="Training seeds per policy.")
+@click.option("--name", help="The study's name; the folder's by default.")
+def init_command(
+    folder: Path, factors: tuple[str, ...], nominal: int, construction: str, points: int, seeds: int, name: str | None
+) -> None:
+    """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
+
+    Without --factor the file holds four example factors to replace; the record is then made on first use.
+    """
+    from factored_scaling.files import write_text
+    from factored_scaling.study import Study
+
+    declared, record = folder / "study.yaml", folder / "study.db"
+    for path in (declared, record):
+        if path.exists():
+            raise InvalidInput("already there; nothing was changed", where=str(path), hint="choose another folder")
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("is a file, not a folder", where=str(folder))
+    given = _pairs(factors) or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
+    spec = StudySpec(given, nominal, construction, None, 2, points, seeds, name or folder.resolve().name)
+    write_text(declared, _yaml(spec))
+    click.echo(f"wrote {declared}")
+    if factors:
+        Study.create(spec, record).close()
+        click.echo(f"wrote {record}")
+    click.echo(f"next: {'' if factors else 'edit the factors, then '}`fsc plan {folder}`")
+
+
+def _yaml(spec: StudySpec) -> str:
+    width = max(len(name) for name in spec.names)
+    lines = "".join(f"  {name + ':':<{width + 1}} {size}\n" for name, size in spec.sizes.items())
+    groups = ", ".join(f"[{', '.join(combination.factors)}]" for combination in spec.combinations())
+    line = f"groups: [{groups}]\n" if spec.construction == "group" else ""
+    return TEMPLATE.format(
+        name=_quoted(spec.name),
+        factors=lines,
+        nominal=spec.nominal,
+        construction=spec.construction,
+        groups=line,
+        points=spec.points,
+        seeds=spec.seeds,
+    )
+
+
+def _quoted(name: str) -> str:
+    import yaml
+
+    return yaml.safe_dump(name, allow_unicode=True).splitlines()[0]
+
+
+def _pairs(factors: tuple[str, ...]) -> dict[str, int]:
+    pairs: dict[str, int] = {}
+    for text in factors:
+        name, _, number = text.partition("=")
+        if not number.isdigit():
+            raise InvalidInput(
+                f"expected NAME=DEMOS, not {text!r}", where="--factor", hint="for example camera_pose=30"
+            )
+        if name in pairs:
+            raise InvalidInput(f"factor {name!r} is given twice", where="--factor")
+        pairs[name] = int(number)
+    return pairs
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the script that completes commands and options in SHELL.
+
+    \b
+    bash: eval "$(fsc completion bash)"        in ~/.bashrc
+    zsh:  eval "$(fsc completion zsh)"         in ~/.zshrc
+    fish: fsc completion fish | source         in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from factored_scaling.cli import app
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(app, {}, "fsc", "_FSC_COMPLETE").source())

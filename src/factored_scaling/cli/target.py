@@ -1,0 +1,127 @@
+"""What STUDY on the command line means: a folder, a study.yaml, or DATABASE-URL#NAME."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
+
+if TYPE_CHECKING:
+    from factored_scaling.study import Study
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def study_argument(command: Command) -> Command:
+    """The STUDY argument, the same on every command."""
+    return click.argument("study", metavar="STUDY")(command)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a study is declared and where its record lies; either may be missing."""
+
+    yaml: Path | None
+    address: str | Path | None
+    name: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Find the study that `text` means."""
+        if "://" in text:
+            address, _, name = text.partition("#")
+            return cls(None, address, name or None)
+        path = Path(text)
+        if path.is_dir():
+            declared, record = path / "study.yaml", path / "study.db"
+            if not declared.exists() and not record.exists():
+                raise StudyMissing("no study.yaml in this folder", where=text, hint=f"`fsc init {text}` starts a study")
+            return cls(declared if declared.exists() else None, record, None)
+        if path.exists():
+            return cls(path, path.parent / "study.db" if path.name == "study.yaml" else None, None)
+        hint = "give a folder with a study.yaml, the file itself, or DATABASE-URL#NAME"
+        raise StudyMissing("no such study", where=text, hint=hint)
+
+    @property
+    def folder(self) -> Path | None:
+        """The study's folder, for things that are not in the database."""
+        if self.yaml is not None:
+            return self.yaml.parent
+        return self.address.parent if isinstance(self.address, Path) else None
+
+    def declared(self) -> StudySpec | None:
+        """The study.yaml, if there is one."""
+        from factored_scaling.files import read_spec
+
+        return None if self.yaml is None else read_spec(self.yaml)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be a durable record."""
+        return isinstance(self.address, str) or (self.address is not None and self.address.exists())
+
+    def study(self) -> Study:
+        """The durable study; made from study.yaml on first use."""
+        from factored_scaling.study import Study
+
+        declared = self.declared()
+        if self.recorded:
+            assert self.address is not None
+            return Study.open(self.address, self.name, declared)
+        if declared is None or self.address is None:
+            raise StudyMissing("this study has no durable record", hint="name the file study.yaml, or give its folder")
+        return Study.create(declared, self.address)
+
+    def spec_and_dataset(self) -> tuple[StudySpec, Dataset | None]:
+        """What is declared, or recorded where there is a record."""
+        if self.recorded:
+            with self.study() as study:
+                return study.spec, study.dataset
+        declared = self.declared()
+        assert declared is not None
+        return declared, None
+
+    def spec_and_results(
+        self, csv: str | None, required: bool = True, partial: bool = False
+    ) -> tuple[StudySpec, Results]:
+        """The study and its scores: from a CSV if given, else from the record."""
+        from factored_scaling.files import read_results
+
+        if csv is not None:
+            spec, _ = self.spec_and_dataset()
+            return spec, read_results(Path(csv), spec)
+        if not self.recorded:
+            spec, _ = self.spec_and_dataset()
+            if required:
+                raise NotEnoughData("no scores: nothing is recorded yet", hint="give a RESULTS.csv after the study")
+            return spec, Results()
+        with self.study() as study:
+            spec, results, unfinished = study.spec, study.results(partial), study.unfinished()
+        if unfinished and not partial:
+            ids = ", ".join(str(run.id) for run in unfinished[:8])
+            click.echo(f"warning: runs {ids} have scores but are not finished and are left out (--partial)", err=True)
+        if required and not results.rows:
+            raise NotEnoughData("no finished run has scores yet", hint="`fsc runs STUDY` shows what is pending")
+        return spec, results
+
+    def remix_weights(self, path: Path | None, strategy: str) -> dict[str, float] | None:
+        """Re-Mix's weights from a file, or from the record."""
+        from factored_scaling.files import read_weights
+
+        if path is not None:
+            if strategy != "remix":
+                raise InvalidInput("weights are for strategy remix only", where="--weights")
+            return read_weights(path)
+        if strategy != "remix" or not self.recorded:
+            return None
+        with self.study() as study:
+            found = study.store.document(study.id, "remix", "weights")
+        return found["weights"] if found is not None else None

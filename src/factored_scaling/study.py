@@ -1,0 +1,367 @@
+"""Study: the one stateful facade. Plan, ask, tell, fit, recommend, extend; callers own the loop."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from factored_scaling.core.curves import Curve
+from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_spec
+from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
+from factored_scaling.core.results import Results, Row, resolve
+from factored_scaling.core.scores import Result, Trial, result_of
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
+from factored_scaling.store import Measurement, RoundRow, RunRow, Store
+
+# What a caller may tell of a run: one mean score, scores of single trials, trials, or any of the first two per factor.
+Told = float | Sequence[float] | Sequence[Trial] | Mapping[str, "float | Sequence[float]"]
+
+DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that was asked for: train on `episodes` with `seed`, measure, and tell the study under `id`."""
+
+    id: int
+    spec: RunSpec
+    demos: dict[str, int]
+    lease_token: int
+
+    @property
+    def episodes(self) -> tuple[str, ...]:
+        """Ids of the demonstrations to train on."""
+        return self.spec.episodes
+
+    @property
+    def seed(self) -> int:
+        """The training seed."""
+        return self.spec.seed
+
+
+class Study:
+    """One study in a store. Several processes may hold the same study; none takes a run that another one has."""
+
+    def __init__(self, store: Store, id_: int, settings: StudySpec | None = None) -> None:
+        self.store = store
+        self.id = id_
+        self._settings = settings
+        self._tokens: dict[int, int] = {}
+
+    @classmethod
+    def create(cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None) -> Study:
+        """Start a study at a database URL or an SQLite path, and plan its first round."""
+        data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
+        _check_counts(spec, data)
+        store = Store.open(address, create=True)
+        study = cls(store, store.create_study(spec.name, spec, data), spec)
+        study.plan()
+        return study
+
+    @classmethod
+    def open(cls, address: str | Path, name: str | None = None, settings: StudySpec | None = None) -> Study:
+        """Open a study. `settings`, usually a study.yaml, may change how curves are built, not what was collected."""
+        store = Store.open(address, create=False)
+        try:
+            rows = store.studies()
+            if name is None and len(rows) == 1:
+                row = rows[0]
+            elif name is None:
+                hint = f"it holds: {', '.join(row.name for row in rows)}" if rows else "create one first"
+                raise StudyMissing("the database does not hold exactly one study; name it", hint=hint)
+            else:
+                row = store.study(name)
+            study = cls(store, row.id, settings)
+            if settings is not None:
+                study._check_settings(settings)
+        except BaseException:
+            store.close()
+            raise
+        return study
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.store.close()
+
+    @property
+    def round(self) -> RoundRow:
+        """The current turn of the crank."""
+        return self.store.rounds(self.id)[-1]
+
+    @property
+    def spec(self) -> StudySpec:
+        """The study as it stands now: the demonstrations collected so far, curves built as the settings say."""
+        current = self.round.spec
+        if self._settings is None:
+            return current
+        now = {factor.name: factor.demos for factor in current.factors}
+        added = {factor.name: now[factor.name] - factor.demos for factor in self._settings.factors}
+        return self._settings.with_demos(added, current.nominal - self._settings.nominal)
+
+    @property
+    def dataset(self) -> Dataset:
+        """All demonstrations collected so far."""
+        return self.round.dataset
+
+    def plan(self) -> tuple[PlannedRun, ...]:
+        """Every distinct policy of the current round; those not yet known become pending runs."""
+        planned = plan(self.spec, self.dataset)
+        self.store.add_runs(self.id, self.round.index, planned)
+        return planned
+
+    def add(self, demos: Mapping[str, int], seed: int = 0) -> int:
+        """Add one run outside the plan (a training set of your own choosing); returns its id."""
+        spec = self.spec
+        resolve(spec, Row(score=0.0, demos=demos))  # names and numbers are checked as a result's would be
+        counts = {name: demos[name] for name in spec.names}
+        run = run_spec(spec, self.dataset, counts, seed)
+        return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
+
+    def runs(self) -> list[RunRow]:
+        """A snapshot of all runs, in the order to train them."""
+        return self.store.runs(self.id)
+
+    def run(self, reference: int | str) -> RunRow:
+        """One run by its id, or by its digest or the beginning of it."""
+        text = str(reference)
+        found = [run for run in self.runs() if str(run.id) == text]
+        if not found and len(text) >= 4:
+            found = [run for run in self.runs() if run.digest.startswith(text)]
+        if len(found) != 1:
+            what = "no run" if not found else "more than one run"
+            raise StudyMissing(f"{what} {text!r}", hint="`fsc runs STUDY` lists ids and digests")
+        return found[0]
+
+    def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
+        """Take up to `count` pending runs. Nobody else gets them until the lease ends without a heartbeat."""
+        taken = []
+        for _ in range(count):
+            row = self.store.lease(self.id, worker or worker_name(), lease_seconds)
+            if row is None:
+                break
+            taken.append(self._taken(row))
+        return taken
+
+    def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
+        """Say that a run is still being worked on."""
+        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
+
+    def tell(self, run_id: int, outcome: Told) -> Result | None:
+        """Record a run's whole outcome and finish it, whether it was asked for or not."""
+        trials, means = _told(outcome, self.spec)
+        if not trials and not means:
+            raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
+        if trials:
+            self.store.append_trials(run_id, trials, self._tokens.get(run_id))
+        if means:
+            self.store.append_scores(run_id, means)
+        self.finish(run_id)
+        return result_of(trials) if trials else None
+
+    def record(self, run_id: int, trials: Sequence[Trial]) -> int:
+        """Append trials to a run that is not finished yet; returns how many were new."""
+        for trial in trials:
+            _check_factors(trial.factor, self.spec)
+        return self.store.append_trials(run_id, trials, self._tokens.get(run_id))
+
+    def finish(self, run_id: int) -> None:
+        """The run's evaluation is complete; it never changes after this."""
+        self.store.finish(run_id, self._tokens.pop(run_id, None))
+
+    def fail(self, run_id: int, reason: str) -> None:
+        """The run ended in an error; the reason is kept."""
+        self.store.fail(run_id, self._token(run_id), reason)
+        self._tokens.pop(run_id, None)
+
+    def release(self, run_id: int) -> None:
+        """Give a run back unfinished, for anyone to take; its trials stay."""
+        self.store.release(run_id, self._token(run_id))
+        self._tokens.pop(run_id, None)
+
+    def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
+        """Take one particular run."""
+        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)
+        if row is None:
+            state = self.store.run(run_id).state
+            hint = (
+                "finished rows never change; a new seed is a new run" if state == "done" else "is another worker on it?"
+            )
+            raise LeaseLost(f"run {run_id} cannot be taken: it is {state}", hint=hint)
+        return self._taken(row)
+
+    def import_results(self, results: Results, source: str) -> int:
+        """Take in measured means: each row goes to the run with its training set and seed, which is then done.
+
+        Rows without a seed belong to seed 0. Rows that say the same of the same policy (the full-data policy is often
+        listed under every curve) count once. Returns how many scores were new.
+        """
+        spec = self.spec
+        by_run: dict[int, list[Measurement]] = {}
+        seen: set[tuple[Any, ...]] = set()
+        for index, row in enumerate(results.rows):
+            demos, _ = resolve(spec, row)
+            identity = (demos, row.seed, row.factor, row.score, row.trials)
+            if identity in seen:
+                continue
+            seen.add(identity)
+            run_id = self.add(dict(zip(spec.names, demos, strict=True)), row.seed or 0)
+            measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
+            by_run.setdefault(run_id, []).append(measurement)
+        stored = 0
+        for run_id, measurements in by_run.items():
+            known = {(m.factor, m.score, m.trials) for m in self.store.scores(run_id)}
+            fresh = [m for m in measurements if (m.factor, m.score, m.trials) not in known]
+            stored += self.store.append_scores(run_id, fresh) if fresh else 0
+            self.finish(run_id)
+        return stored
+
+    def results(self, partial: bool = False) -> Results:
+        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
+        trials, means = self.store.study_trials(self.id), self.store.study_scores(self.id)
+        rows: list[Row] = []
+        for run in self.runs():
+            if partial or run.state == "done":
+                rows += _rows(run, trials.get(run.id, []), means.get(run.id, []))
+        return Results(tuple(rows))
+
+    def unfinished(self) -> list[RunRow]:
+        """Runs that have some scores but are not finished."""
+        return [run for run in self.runs() if (run.trials or run.scores) and run.state != "done"]
+
+    def fit(self) -> tuple[Curve, ...]:
+        """One curve per combination."""
+        return fit_curves(self.spec, self.results())[0]
+
+    def recommend(self, budget: int, strategy: str = "auto", fit: str = "power-law", **options: Any) -> Recommendation:
+        """How many demonstrations of each factor to collect next."""
+        return recommend(self.spec, self.results(), budget, strategy, fit, **options)
+
+    def extend(
+        self, collected: Mapping[str, int] | Iterable[Episode], order: Mapping[str, Any] | None = None
+    ) -> RoundRow:
+        """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
+
+        `order` is the recommendation that was followed, kept for the record. Counts under "nominal" are demos that
+        vary nothing.
+        """
+        current, spec = self.round, self.spec
+        episodes = _episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
+        if not episodes:
+            raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
+        for episode in episodes:
+            _check_factors((episode.factor,) if episode.factor is not None else (), spec)
+        added = {name: sum(episode.factor == name for episode in episodes) for name in spec.names}
+        nominal = sum(episode.factor is None for episode in episodes)
+        grown = spec.with_demos(added, nominal)
+        self.store.add_round(self.id, grown, current.dataset.extended(episodes), dict(order) if order else None)
+        self.plan()
+        return self.round
+
+    def _check_settings(self, settings: StudySpec) -> None:
+        first = self.store.rounds(self.id)[0].spec
+        if settings.sizes != first.sizes or settings.nominal != first.nominal:
+            raise InvalidInput(
+                "factors or demo counts differ from those the study began with",
+                where="study.yaml",
+                hint="demos collected since belong in `fsc extend`; for other factors start a new study",
+            )
+
+    def _taken(self, row: RunRow) -> Run:
+        self._tokens[row.id] = row.lease_token
+        return Run(row.id, row.spec, row.demos, row.lease_token)
+
+    def _token(self, run_id: int) -> int:
+        if run_id not in self._tokens:
+            raise LeaseLost(f"run {run_id} was not asked for by this study object", hint="call ask() or take() first")
+        return self._tokens[run_id]
+
+
+def worker_name() -> str:
+    """Who is working: host and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _check_counts(spec: StudySpec, dataset: Dataset) -> None:
+    for episode in dataset.episodes:
+        _check_factors((episode.factor,) if episode.factor is not None else (), spec)
+    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
+        if dataset.count(name) != size:
+            raise InvalidInput(
+                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the spec {size}"
+            )
+
+
+def _check_factors(factor: Sequence[str], spec: StudySpec) -> None:
+    for name in factor:
+        if name != "*" and name not in spec.names:
+            raise UnknownFactor(name, spec.names)
+
+
+def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:
+    """Fresh index entries for demonstrations known only by their number."""
+    taken = {episode.id for episode in dataset.episodes}
+    made = []
+    for name, count in counts.items():
+        factor = None if name == "nominal" else name
+        if factor is not None and factor not in spec.names:
+            raise UnknownFactor(name, spec.names)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InvalidInput(f"expected a whole number of demos, not {count!r}", where=name)
+        index = dataset.count(factor)
+        for _ in range(count):
+            while f"{name}/{index}" in taken:
+                index += 1
+            taken.add(f"{name}/{index}")
+            made.append(Episode(f"{name}/{index}", factor))
+    return tuple(made)
+
+
+def _rows(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
+    """One row per condition of a run's trials, and one per mean that was told."""
+    by_factor: dict[tuple[str, ...], list[float]] = {}
+    for trial in trials:
+        by_factor.setdefault(trial.factor, []).append(trial.score)
+    place = f"run {run.id}"
+    rows = [
+        Row(math.fsum(scores) / len(scores), run.demos, None, None, len(scores), run.seed, factor, place)
+        for factor, scores in by_factor.items()
+    ]
+    return rows + [Row(m.score, run.demos, None, None, m.trials, run.seed, m.factor, place) for m in means]
+
+
+def _told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement]]:
+    if isinstance(outcome, Mapping):
+        trials, means = [], []
+        for name, part in outcome.items():
+            factor = tuple(name.split("+"))
+            _check_factors(factor, spec)
+            if isinstance(part, int | float):
+                means.append(Measurement(float(part), None, factor, "told"))
+            else:
+                scores: Sequence[float] = part
+                trials += [Trial(f"told/{name}/{index}", score, factor) for index, score in enumerate(scores)]
+        return trials, means
+    if isinstance(outcome, int | float):
+        return [], [Measurement(float(outcome), None, (), "told")]
+    trials = []
+    for index, part in enumerate(outcome):
+        trials.append(part if isinstance(part, Trial) else Trial(f"told/{index}", part))
+    for trial in trials:
+        _check_factors(trial.factor, spec)
+    return trials, []

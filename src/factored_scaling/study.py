@@ -360,8 +360,8 @@ def _told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement
     if isinstance(outcome, int | float):
         return [], [Measurement(float(outcome), None, (), "told")]
     trials = []
-    for index, part in enumerate(outcome):
-        trials.append(part if isinstance(part, Trial) else Trial(f"told/{index}", part))
+    for index, told in enumerate(outcome):
+        trials.append(told if isinstance(told, Trial) else Trial(f"told/{index}", told))
     for trial in trials:
         _check_factors(trial.factor, spec)
     return trials, []

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from factored_scaling.core.checks import whole
 from factored_scaling.core.spec import Combination, Factor, StudySpec
 from factored_scaling.errors import InvalidInput
 
 _TIE = 9  # decimals of a demonstration below which remainders count as equal
+_DUST = 1e-14  # part of the budget that is rounding of the costs' sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,7 @@ class Spending:
 
 def check_budget(budget: object) -> int:
     """The budget as a whole number above 0, or an error that says so."""
-    whole = not isinstance(budget, bool) and (isinstance(budget, int) or hasattr(budget, "__index__"))
-    if not whole or int(budget) <= 0:  # type: ignore[call-overload]
-        raise InvalidInput(f"the budget must be a whole number above 0, not {budget!r}", where="budget")
-    return int(budget)  # type: ignore[call-overload,no-any-return]
+    return whole(budget, "budget", least=1, what="the budget")
 
 
 def mean_cost(spec: StudySpec, combination: Combination) -> float:
@@ -98,6 +97,8 @@ def _fill(factors: Sequence[Factor], weights: Sequence[float], floor: list[float
     """clip(λ·weight, floor, cap) with the λ that uses up the budget, or everything at its cap if that costs less."""
     caps = [math.inf if factor.cap is None else float(factor.cap) for factor in factors]
     fixed = {i: floor[i] for i, weight in enumerate(weights) if weight <= 0.0}
+    largest = max(weights)  # only their ratios matter; sums of very large or small ones would not be numbers
+    weights = [weight / largest for weight in weights] if largest > 0 else weights
     while len(fixed) < len(factors):
         free = [i for i in range(len(factors)) if i not in fixed]
         money = budget - math.fsum(factors[i].cost * amount for i, amount in fixed.items())
@@ -122,23 +123,27 @@ def _whole(
     factors: Sequence[Factor], amounts: Sequence[float], tiers: Sequence[Mapping[str, float]], budget: float
 ) -> Spending:
     """Largest remainders, ties in declared order; then whatever the last of the money still buys."""
-    whole = [math.floor(round(amount, _TIE)) for amount in amounts]
-    remainders = [round(amount - count, _TIE) for amount, count in zip(amounts, whole, strict=True)]
+    counts = [math.floor(round(amount, _TIE)) for amount in amounts]
+    remainders = [round(amount - count, _TIE) for amount, count in zip(amounts, counts, strict=True)]
 
-    def affordable(index: int) -> bool:
-        cap = factors[index].cap
-        left = budget - _cost(factors, whole)
-        return factors[index].cost <= left + 1e-9 * budget and (cap is None or whole[index] < cap)
+    def affordable(index: int) -> int:
+        """How many more of this factor the money and its cap allow."""
+        cap, left = factors[index].cap, budget - _cost(factors, counts)
+        more = math.floor((left + _DUST * budget) / factors[index].cost)
+        return max(0, more if cap is None else min(more, cap - counts[index]))
 
     for index in sorted(range(len(factors)), key=lambda i: -remainders[i]):
         if remainders[index] > 0 and affordable(index):
-            whole[index] += 1
+            counts[index] += 1
     for tier in tiers:
         for index in sorted(range(len(factors)), key=lambda i: -tier[factors[i].name]):
-            while tier[factors[index].name] > 0 and affordable(index):
-                whole[index] += 1
-    left = budget - _cost(factors, whole)
-    return Spending({factor.name: count for factor, count in zip(factors, whole, strict=True)}, max(0.0, left))
+            if tier[factors[index].name] > 0:
+                counts[index] += affordable(index)
+    left = budget - _cost(factors, counts)
+    return Spending(
+        {factor.name: count for factor, count in zip(factors, counts, strict=True)},
+        left if left > _DUST * budget else 0.0,
+    )
 
 
 def _cost(factors: Sequence[Factor], amounts: Sequence[float]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.core.design import demos_at, split
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import Combination, StudySpec
@@ -48,7 +49,7 @@ class Results:
         for index, row in enumerate(rows):
             place = places[index] if places is not None else f"row {index + 1}"
             if not isinstance(row, Mapping):
-                raise InvalidInput(f"expected a mapping, not {row!r}", where=place)
+                raise InvalidInput(f"expected a mapping, not {shown(row)}", where=place)
             made.append(_row(row, place))
         return cls(tuple(made))
 
@@ -172,7 +173,7 @@ class UnknownCombination(UnknownName):
 def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple[int, ...]:
     for name in demos:
         if name not in spec.sizes:
-            raise UnknownFactor(name, spec.names, where=f"{row.place}, column demos:{name}")
+            raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
     for name, size in spec.sizes.items():
         if name not in demos:
             raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
@@ -236,7 +237,7 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
         raise InvalidInput(what, where=place, hint="give either demos per factor, or combination and n")
     if by_demos:
         if not isinstance(demos, Mapping):
-            raise InvalidInput(f"expected demos per factor, not {demos!r}", where=f"{place}, column demos")
+            raise InvalidInput(f"expected demos per factor, not {shown(demos)}", where=f"{place}, column demos")
         demos = {name: _count(value, f"{place}, column demos:{name}") for name, value in demos.items()}
     combination = None if by_demos else _names(given.get("combination"), f"{place}, column combination")
     if not by_demos and not combination:
@@ -255,9 +256,9 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
 
 
 def _score(value: object, where: str) -> float:
-    if isinstance(value, bool) or (not isinstance(value, int | float) and not hasattr(value, "__float__")):
-        raise InvalidInput(f"expected a number in [0, 1], not {value!r}", where=where)
-    score = float(value)
+    score = real(value)
+    if score is None:
+        raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
     if not 0.0 <= score <= 1.0:  # also refuses NaN
         raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where)
     return score
@@ -266,18 +267,15 @@ def _score(value: object, where: str) -> float:
 def _count(value: object, where: str, least: int = 0) -> int:
     if value is None:
         raise InvalidInput("missing", where=where)
-    whole = not isinstance(value, bool) and (isinstance(value, int) or hasattr(value, "__index__"))
-    if not whole or int(value) < least:  # type: ignore[call-overload]
-        raise InvalidInput(f"expected a whole number of at least {least}, not {value!r}", where=where)
-    return int(value)  # type: ignore[call-overload,no-any-return]
+    return whole(value, where, least=least)
 
 
 def _names(value: object, where: str) -> tuple[str, ...]:
-    if value is None or value == "":
+    if value is None or (isinstance(value, str) and not value):
         return ()
     names = value.split("+") if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InvalidInput(f"expected factor names joined by +, not {value!r}", where=where)
+        raise InvalidInput(f"expected factor names joined by +, not {shown(value)}", where=where)
     stripped = tuple(name.strip() for name in names)
     if len(set(stripped)) < len(stripped):
         raise InvalidInput(f"a factor is named twice in {'+'.join(stripped)!r}", where=where)

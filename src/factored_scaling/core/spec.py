@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
+from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
 
 Construction = Literal["one", "pair", "group"]
 CONSTRUCTIONS: tuple[Construction, ...] = get_args(Construction)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"[^\W\d][\w.-]*")  # letters of any script
+COSTS = (1e-6, 1e6)  # a unit of the budget should be of the order of a demonstration
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,14 @@ class StudySpec:
     ) -> None:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
-        store(self, "nominal", _whole(nominal, "nominal", least=0))
+        store(self, "nominal", whole(nominal, "nominal", what="value"))
         if construction not in CONSTRUCTIONS:
             raise UnknownConstruction(str(construction), CONSTRUCTIONS, where="construction")
         store(self, "construction", construction)
         store(self, "groups", _groups(groups, self.names))
-        store(self, "group_size", _whole(group_size, "group_size", least=1))
-        store(self, "points", _whole(points, "points", least=2))
-        store(self, "seeds", _whole(seeds, "seeds", least=1))
+        store(self, "group_size", whole(group_size, "group_size", least=1, what="value"))
+        store(self, "points", whole(points, "points", least=2, what="value"))
+        store(self, "seeds", whole(seeds, "seeds", least=1, what="value"))
         store(self, "name", _text(name, "name"))
         store(self, "task", None if task is None else _text(task, "task"))
         store(self, "policy", _mapping(policy, "policy"))
@@ -121,11 +122,12 @@ class StudySpec:
 
     def with_demos(self, added: Mapping[str, int], nominal: int = 0) -> StudySpec:
         """The spec after `added` demonstrations per factor have been collected."""
-        for name in added:
+        new = {name: whole(count, str(name)) for name, count in added.items()}
+        for name in new:
             if name not in self.names:
-                raise UnknownFactor(name, self.names)
-        grown = [replace(factor, demos=factor.demos + added.get(factor.name, 0)) for factor in self.factors]
-        return self.changed(factors=grown, nominal=self.nominal + nominal)
+                raise UnknownFactor(str(name), self.names)
+        grown = [replace(factor, demos=factor.demos + new.get(factor.name, 0)) for factor in self.factors]
+        return self.changed(factors=grown, nominal=self.nominal + whole(nominal, "nominal"))
 
     def changed(self, **changes: Any) -> StudySpec:
         """A copy with some fields replaced, checked like a new one."""
@@ -151,6 +153,8 @@ class StudySpec:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> StudySpec:
         """Read what `to_mapping` or a study.yaml holds; unknown keys are errors."""
+        if not isinstance(data, Mapping):
+            raise InvalidInput(f"expected a mapping, not {_kind(data)}", hint="a study starts with `factors:`")
         known = tuple(cls.__dataclass_fields__)
         for key in data:
             if key not in known:
@@ -208,8 +212,7 @@ def _factors(given: Mapping[str, int | Mapping[str, Any]] | Sequence[Factor]) ->
         )
     if not factors:
         raise InvalidInput("no factors", where="factors", hint="list each factor with its number of demos")
-    for factor in factors:
-        _check_factor(factor)
+    factors = tuple(_checked(factor) for factor in factors)
     names = [factor.name for factor in factors]
     for name in names:
         if names.count(name) > 1:
@@ -230,7 +233,7 @@ def _factor(name: object, value: int | Mapping[str, Any]) -> Factor:
     return Factor(cast(str, name), **value)
 
 
-def _check_factor(factor: Factor) -> None:
+def _checked(factor: Factor) -> Factor:
     where = f"factors.{factor.name}"
     if not isinstance(factor.name, str) or not _NAME.fullmatch(factor.name):
         raise InvalidInput(
@@ -240,15 +243,18 @@ def _check_factor(factor: Factor) -> None:
         )
     if factor.name == "nominal":
         raise InvalidInput("'nominal' cannot name a factor", where=where, hint="it names the demos that vary nothing")
-    _whole(factor.demos, where, least=1, what="number of demos")
-    cost = factor.cost
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not (math.isfinite(cost) and cost > 0):
-        raise InvalidInput(f"cost must be a number above 0, not {cost!r}", where=f"{where}.cost")
-    _whole(factor.minimum, f"{where}.minimum", least=0)
-    if factor.cap is not None:
-        _whole(factor.cap, f"{where}.cap", least=0)
-        if factor.minimum > factor.cap:
-            raise InvalidInput(f"minimum {factor.minimum} is above cap {factor.cap}", where=f"{where}.minimum")
+    demos = whole(factor.demos, where, least=1, what="number of demos")
+    cost = real(factor.cost)
+    if cost is None or not cost > 0:  # also refuses NaN
+        raise InvalidInput(f"cost must be a number above 0, not {shown(factor.cost)}", where=f"{where}.cost")
+    if not COSTS[0] <= cost <= COSTS[1]:
+        what = f"cost must lie between {COSTS[0]:g} and {COSTS[1]:g}, not {cost:g}"
+        raise InvalidInput(what, where=f"{where}.cost", hint="give costs and budget in a larger or smaller unit")
+    minimum = whole(factor.minimum, f"{where}.minimum", what="value")
+    cap = None if factor.cap is None else whole(factor.cap, f"{where}.cap", what="value")
+    if cap is not None and minimum > cap:
+        raise InvalidInput(f"minimum {minimum} is above cap {cap}", where=f"{where}.minimum")
+    return Factor(factor.name, demos, cost, cap, minimum)
 
 
 def _groups(given: Sequence[Sequence[str]] | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | None:
@@ -276,15 +282,9 @@ def _groups(given: Sequence[Sequence[str]] | None, names: tuple[str, ...]) -> tu
     return tuple(tuple(group) for group in given)
 
 
-def _whole(value: object, where: str, least: int, what: str = "value") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidInput(f"{what} must be a whole number of at least {least}, not {value!r}", where=where)
-    return value
-
-
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"expected a text, not {value!r}", where=where)
+        raise InvalidInput(f"expected a text, not {shown(value)}", where=where)
     return value
 
 
@@ -307,4 +307,4 @@ def _plain(factor: Factor) -> int | dict[str, Any]:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value is None else f"{type(value).__name__} {value!r}"[:60]
+    return "nothing" if value is None else f"{type(value).__name__} {shown(value)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from factored_scaling.core.checks import real, shown
 from factored_scaling.core.results import Results, factor_scores
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
@@ -34,18 +35,18 @@ def remix_tiers(spec: StudySpec, weights: Mapping[str, float] | None) -> list[di
     """K in proportion to the domain weights that Re-Mix learned."""
     if weights is None:
         raise NotEnoughData("remix needs the weights that Re-Mix learned", hint="pass --weights FILE.json")
+    if not isinstance(weights, Mapping):
+        raise InvalidInput(f"expected a weight per factor, not {shown(weights)}", where="weights")
     for name, weight in weights.items():
         if name not in spec.names:
-            raise UnknownFactor(name, spec.names, where="weights")
-        if (
-            isinstance(weight, bool)
-            or not isinstance(weight, int | float)
-            or not (math.isfinite(weight) and weight >= 0)
-        ):
-            raise InvalidInput(f"a weight must be a number of at least 0, not {weight!r}", where=f"weights.{name}")
+            raise UnknownFactor(str(name), spec.names, where="weights")
+        number = real(weight)
+        if number is None or not (math.isfinite(number) and number >= 0):
+            what = f"a weight must be a number of at least 0, not {shown(weight)}"
+            raise InvalidInput(what, where=f"weights.{name}")
     for name in spec.names:
         if name not in weights:
             raise InvalidInput(f"no weight for factor {name!r}", where="weights")
-    if not any(weights.values()):
+    if not any(float(weight) for weight in weights.values()):
         raise InvalidInput("every weight is 0", where="weights")
     return [{name: float(weights[name]) for name in spec.names}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,33 +12,55 @@ from numpy.typing import NDArray
 
 from factored_scaling.core.results import CurvePoints
 from factored_scaling.core.spec import Combination
-from factored_scaling.errors import NotEnoughData
+from factored_scaling.errors import InvalidInput, NotEnoughData
 
 Floats = NDArray[np.float64]
 
 FLOOR = 0.001  # of 1 − S where the number of trials is unknown
+_LARGEST_LOG = math.log(sys.float_info.max)
 _FLAT = 1e-12  # an exponent this near to 0 is rounding of a constant score
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A fitted curve. `exponent` is the least-squares one; where it is not negative the curve is flat and b is 0."""
+    """A fitted curve. `exponent` is the least-squares one; where it is not negative the curve is flat and b is 0.
+
+    It is kept as log a: a steep curve over few of many demonstrations has an a beyond the largest number, though its
+    predictions are ordinary.
+    """
 
     combination: Combination
-    a: float
+    log_a: float
     b: float
     exponent: float
     points: CurvePoints
 
+    @property
+    def a(self) -> float:
+        """The curve's factor; the largest number there is where it would be larger."""
+        return math.exp(self.log_a) if self.log_a < _LARGEST_LOG else sys.float_info.max
+
     def at(self, n: float) -> float:
-        """Predicted score with `n` demonstrations of the combination's own."""
-        return float(1.0 - self.a * (n + self.combination.base) ** self.b)
+        """Predicted score with `n` demonstrations of the combination's own; −∞ without any demonstration at all."""
+        return 1.0 - self._failure(n)
 
     def slope(self, budget: float) -> float:
         """Mean gain per demonstration over the next `budget` of them."""
+        if not budget > 0:
+            raise InvalidInput(f"a slope needs a budget above 0, not {budget!r}")
+        size = self.combination.size
+        # The difference of two predictions, without the digits that subtracting them would lose.
+        fall = math.expm1(self.b * math.log1p(budget / (size + self.combination.base)))
+        return 0.0 if self.b == 0.0 else -self._failure(size) * fall / budget
+
+    def _failure(self, n: float) -> float:
+        demos = n + self.combination.base
+        if not demos >= 0:
+            raise InvalidInput(f"a curve has no value at n = {n!r}", hint="n counts demonstrations, from 0 up")
         if self.b == 0.0:
-            return 0.0
-        return (self.at(self.combination.size + budget) - self.at(self.combination.size)) / budget
+            return math.exp(self.log_a)
+        log_failure = self.log_a + self.b * math.log(demos) if demos > 0 else math.inf
+        return math.exp(log_failure) if log_failure < _LARGEST_LOG else math.inf
 
 
 def fit_power_law(points: CurvePoints) -> Curve:
@@ -45,17 +68,19 @@ def fit_power_law(points: CurvePoints) -> Curve:
 
     Points with n + base = 0 have no logarithm and are left out.
     """
+    _check(points)
     sizes, failures, keep = _arrays([points])
-    if len({n for n, kept in zip(points.n, keep[0], strict=True) if kept}) < 2:
-        label, size = points.combination.label, points.combination.size
-        have = sorted(set(points.n))
+    label, size, base = points.combination.label, points.combination.size, points.combination.base
+    have = sorted({n for n in points.n if n + base > 0})
+    if len(have) < 2:
+        less = 0 if base > 0 else size // 2
         raise NotEnoughData(
-            f"the curve of {label} needs scores at two or more sizes n"
+            f"the curve of {label} needs scores at two or more sizes n{'' if base else ' above 0'}"
             + (f", has only {have}" if have else ", has none"),
-            hint=f"measure for example n = 0 and n = {size}",
+            hint=f"measure for example n = {less} and n = {size}" if less + base > 0 else "collect more demos first",
         )
     log_a, b, exponent = _least_squares(sizes, np.log(failures), keep)
-    return Curve(points.combination, math.exp(log_a[0]), float(b[0]), float(exponent[0]), points)
+    return Curve(points.combination, float(log_a[0]), float(b[0]), float(exponent[0]), points)
 
 
 @dataclass(frozen=True)
@@ -68,23 +93,22 @@ class Refits:
 
     def slopes(self, budgets: Sequence[float]) -> Floats:
         """Every replicate's slope of every curve; `budgets[c]` demonstrations of curve c."""
-        size = np.array([curve.combination.size for curve in self.curves], dtype=float)
+        total = np.array([curve.combination.total for curve in self.curves], dtype=float)
         step = np.asarray(budgets, dtype=float)
-        gain: Floats = (self.at(size + step) - self.at(size)) / step
+        failure = np.exp(self.log_a + self.b * np.log(total))
+        gain: Floats = -failure * np.expm1(self.b * np.log1p(step / total)) / step
         return gain
 
     def at(self, n: Floats) -> Floats:
         """Every replicate's prediction at `n[c]` of curve c."""
         base = np.array([curve.combination.base for curve in self.curves], dtype=float)
-        with np.errstate(divide="ignore"):  # 0 demonstrations in all: log is −∞, the prediction −∞ or flat
-            power = np.where(self.b == 0.0, 0.0, self.b * np.log(n + base))
-        prediction: Floats = 1.0 - np.exp(self.log_a + power)
-        return prediction
+        return _predict(self.log_a, self.b, n + base)
 
     def band(self, curve: int, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
         """Lower and upper edge of curve number `curve` at the sizes `n`."""
         base = self.curves[curve].combination.base
-        draws = 1.0 - np.exp(self.log_a[:, curve, None] + self.b[:, curve, None] * np.log(np.maximum(n + base, 1e-9)))
+        draws = _predict(self.log_a[:, curve, None], self.b[:, curve, None], np.asarray(n, dtype=float) + base)
+        draws = np.maximum(draws, 0.0)  # −∞ would leave nothing to interpolate between quantiles
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
 
@@ -129,6 +153,26 @@ def training_noise(curves: Sequence[Curve]) -> float:
     if freedom == 0:
         return 0.0
     return math.sqrt(max(0.0, squares / freedom - sampling / count))
+
+
+def _check(points: CurvePoints) -> None:
+    """What a results file is checked for when read, for points that were made by hand."""
+    for index, (n, score, trials) in enumerate(zip(points.n, points.score, points.trials, strict=True)):
+        where = f"point {index + 1} of {points.combination.label}"
+        if not 0.0 <= score <= 1.0:
+            raise InvalidInput(f"a score must lie in [0, 1], not {score!r}", where=where)
+        if not 0 <= n <= points.combination.size:
+            raise InvalidInput(f"n must lie between 0 and {points.combination.size}, not {n!r}", where=where)
+        if trials is not None and trials < 1:
+            raise InvalidInput(f"trials must be at least 1, not {trials!r}", where=where)
+
+
+def _predict(log_a: Floats, b: Floats, demos: Floats) -> Floats:
+    """1 − a·demos^b; without any demonstration −∞, or the level of a flat curve."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        power = np.where(b == 0.0, 0.0, b * np.log(demos))
+        prediction: Floats = 1.0 - np.exp(log_a + power)
+    return prediction
 
 
 def _least_squares(x: Floats, y: Floats, keep: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:

@@ -95,9 +95,13 @@ def split(n: int, sizes: Mapping[str, int]) -> dict[str, int]:
         return Fraction(2 * j + 1, 2 * sizes[name]), names.index(name)
 
     while sum(taken.values()) > n:
-        taken[max((name for name in names if taken[name] > 0), key=lambda name: place(name, taken[name] - 1))] -= 1
+        last = max((name for name in names if taken[name] > 0), key=lambda name: place(name, taken[name] - 1))
+        taken[last] -= 1
     while sum(taken.values()) < n:
-        taken[min((name for name in names if taken[name] < sizes[name]), key=lambda name: place(name, taken[name]))] += 1
+        following = min(
+            (name for name in names if taken[name] < sizes[name]), key=lambda name: place(name, taken[name])
+        )
+        taken[following] += 1
     return taken
 
 
@@ -173,7 +177,7 @@ def _ends_first(ladder: tuple[int, ...]) -> tuple[int, ...]:
 
 def trials_per_policy(spec: StudySpec) -> int | None:
     """Rollouts that the study's evaluation spends on one policy: factors × settings × initial states, where stated."""
-    states = spec.evaluation.get("initial_states")
-    if not isinstance(states, int):
-        return None
-    return len(spec.factors) * int(spec.evaluation.get("settings", 10)) * states
+    settings, states = spec.evaluation.get("settings", 10), spec.evaluation.get("initial_states")
+    if not isinstance(settings, int) or not isinstance(states, int):
+        return None  # the evaluation's meaning belongs to the evaluator, which may count otherwise
+    return len(spec.factors) * settings * states

@@ -65,7 +65,7 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
     now, later = curve.at(size), curve.at(size + budget)
     flags = []
     fall = _ends(curve)
-    if curve.b == 0.0 and fall is not None and fall >= CLEAR_FALL:
+    if curve.b == 0.0 and fall >= CLEAR_FALL:
         flags.append(
             Flag(
                 "falling",
@@ -110,10 +110,11 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
     return flags
 
 
-def _ends(curve: Curve) -> float | None:
+def _ends(curve: Curve) -> float:
     """How much the mean score falls from the smallest size to the largest."""
-    pairs = list(zip(curve.points.n, curve.points.score, strict=True))
-    low, high = min(curve.points.n), max(curve.points.n)
+    base = curve.combination.base
+    pairs = [(n, s) for n, s in zip(curve.points.n, curve.points.score, strict=True) if n + base > 0]
+    low, high = min(n for n, _ in pairs), max(n for n, _ in pairs)
     first = [s for n, s in pairs if n == low]
     last = [s for n, s in pairs if n == high]
-    return sum(first) / len(first) - sum(last) / len(last) if low != high else None
+    return sum(first) / len(first) - sum(last) / len(last)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
+from factored_scaling.core.checks import real, shown
 from factored_scaling.errors import InvalidInput
 
 Z95 = 1.959963984540054  # the 97.5% point of the standard normal
@@ -29,10 +31,18 @@ class Trial:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
-            raise InvalidInput(f"a trial's score must lie in [0, 1], not {self.score!r}", where=f"trial {self.key!r}")
-        if not self.key:
+        if not isinstance(self.key, str) or not self.key:
             raise InvalidInput("a trial needs a key, so that telling it twice counts once")
+        where = f"trial {self.key!r}"
+        score = float(self.score) if isinstance(self.score, bool) else real(self.score)
+        if score is None or not 0.0 <= score <= 1.0:
+            raise InvalidInput(f"a trial's score must lie in [0, 1], not {shown(self.score)}", where=where)
+        names: object = None if isinstance(self.factor, str) else self.factor
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
+            what = f"a trial's factor is a tuple of names, not {shown(self.factor)}"
+            raise InvalidInput(what, where=where, hint='write for example ("lighting",)')
+        object.__setattr__(self, "score", score)
+        object.__setattr__(self, "factor", tuple(self.factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ def wilson(mean: float, trials: int, z: float = Z95) -> Interval:
     """Wilson's score interval for `mean` successes out of `trials` 0/1 trials."""
     if trials < 1:
         raise InvalidInput(f"an interval needs at least one trial, not {trials}")
+    if not 0.0 <= mean <= 1.0:
+        raise InvalidInput(f"a mean score must lie in [0, 1], not {mean!r}")
     spread = z * z / trials
     centre = (mean + spread / 2) / (1 + spread)
     half = z * math.sqrt(mean * (1 - mean) / trials + spread / (4 * trials)) / (1 + spread)
@@ -74,11 +86,20 @@ def wilson(mean: float, trials: int, z: float = Z95) -> Interval:
 
 def bootstrap_mean(scores: Sequence[float], replicates: int = 2000, seed: int = 0) -> Interval:
     """Percentile bootstrap of the mean, for graded scores; deterministic for a seed."""
-    values = np.asarray(scores, dtype=float)
+    values = _scores(scores)
     levels, counts = np.unique(values, return_counts=True)
     draws = np.random.default_rng(seed).multinomial(values.size, counts / values.size, size=replicates)
     low, high = np.quantile(draws @ levels / values.size, [0.025, 0.975])
     return Interval(float(low), float(high))
+
+
+def _scores(scores: Sequence[float]) -> NDArray[np.float64]:
+    values = np.asarray(scores, dtype=float)
+    if not values.size:
+        raise InvalidInput("no trials to summarise")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InvalidInput("scores must lie in [0, 1]")
+    return values
 
 
 def summarise(scores: Sequence[float]) -> Score:
@@ -87,12 +108,11 @@ def summarise(scores: Sequence[float]) -> Score:
     Graded scores that are all alike say nothing of their spread, so they too get Wilson's interval, which is the
     widest that scores in [0, 1] with this mean can need.
     """
-    if not scores:
-        raise InvalidInput("no trials to summarise")
-    mean = float(np.mean(scores))
-    levels = set(scores)
-    graded = bool(levels - {0, 1}) and len(levels) > 1
-    return Score(mean, len(scores), bootstrap_mean(scores) if graded else wilson(mean, len(scores)))
+    values = _scores(scores)
+    mean = float(values.mean())
+    levels = set(values.tolist())
+    graded = bool(levels - {0.0, 1.0}) and len(levels) > 1
+    return Score(mean, values.size, bootstrap_mean(scores) if graded else wilson(mean, values.size))
 
 
 def result_of(trials: Iterable[Trial]) -> Result:

@@ -1,0 +1,46 @@
+"""Numbers from outside: whole ones and scores, as plain Python values or as errors that say what would be right."""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex, cast
+
+from factored_scaling.errors import InvalidInput
+
+# No study counts further; beyond it whole numbers lose digits as floats.
+LARGEST = 10**12
+
+
+def whole(value: object, where: str, *, least: int = 0, what: str = "") -> int:
+    """`value` as an int of at least `least`; numpy's whole numbers are welcome, bools and floats are not."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        must = f"{what} must be" if what else "expected"
+        raise InvalidInput(f"{must} a whole number of at least {least}, not {shown(value)}", where=where)
+    if number > LARGEST:
+        raise InvalidInput(f"{what or 'the number'} must be at most {LARGEST}", where=where)
+    return number
+
+
+def real(value: object) -> float | None:
+    """`value` as a float where it is one number (numpy's too), else None; texts and bools are no numbers."""
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__") or getattr(value, "shape", ()) != ():
+        return None
+    if getattr(getattr(value, "dtype", None), "kind", "f") not in "fiu":
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def shown(value: object) -> str:
+    """`value` for a message, short enough for one line."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print whole numbers of many thousand digits
+        return "so long a number"
+    return text if len(text) <= 60 else f"{text[:57]}..."

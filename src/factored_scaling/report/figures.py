@@ -1,0 +1,349 @@
+"""The pictures: curves with what was measured and what they promise, allocations side by side, what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from factored_scaling.core.curves import Curve, Floats, Refits, refit
+from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.scores import wilson
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.report.style import (
+    COLOURS,
+    INK,
+    MUTED,
+    PAPER,
+    RULE,
+    colour_places,
+    factor_places,
+    save_figure,
+    steepest_first,
+)
+from factored_scaling.report.values import OutcomeRow
+from factored_scaling.report.words import gain_words, percent, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+Side = Literal["left", "center", "right"]
+_STEPS = 80  # points along a drawn curve
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One curve ready to be drawn: its colour and its uncertainty."""
+
+    report: CurveReport
+    budget: int
+    colour: str
+    refits: Refits
+    # the curve's place among the refits
+    place: int
+
+    @property
+    def end(self) -> int:
+        """|D_c| + K: how far the curve is drawn."""
+        return self.report.curve.combination.size + self.budget
+
+    def sizes(self) -> Floats:
+        """Where the curve is evaluated: over what was fitted, then on to the end, with |D_c| one of the places."""
+        curve = self.report.curve
+        # Without any other demonstrations the curve has no value at n = 0.
+        first = 0.0 if curve.combination.base > 0 else float(min((n for n in curve.points.n if n > 0), default=1))
+        size = float(curve.combination.size)
+        fitted = np.linspace(min(first, size), size, _STEPS)
+        return np.concatenate([fitted, np.linspace(size, self.end, _STEPS)[1:]])
+
+    def band(self, sizes: Floats) -> tuple[Floats, Floats]:
+        return self.refits.band(self.place, sizes)
+
+
+def panels(spec: StudySpec, recommendation: Recommendation) -> list[Panel]:
+    """Every curve of a recommendation, steepest first."""
+    curves = [report.curve for report in recommendation.curves]
+    if not curves:
+        raise NotEnoughData("no curves to draw", hint="a baseline without results has none")
+    refits = refit(curves)
+    places = colour_places(spec, recommendation)
+    return [
+        Panel(report, recommendation.budget, COLOURS[places[report.curve.combination.label]][0], refits, index)
+        for index, report in steepest_first(spec, recommendation)
+    ]
+
+
+def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int | None = None) -> Figure:
+    """All curves as small multiples on one scale, steepest first: 1 to 28 of them and more."""
+    every = panels(spec, recommendation)
+    across = columns or (len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4)
+    down = math.ceil(len(every) / across)
+    width, head, foot = max(3.35 * across, 3.8), 0.1, 0.5
+    height = head + 2.75 * down + foot
+    figure = _figure(width, height)
+    limits = shared_limits(every)
+    for index, panel in enumerate(every):
+        row, column = divmod(index, across)
+        left, cell = column * width / across + 0.52, width / across - 0.62
+        bottom = height - head - 2.75 * (row + 1) + 0.5
+        axes = figure.add_axes((left / width, bottom / height, cell / width, 1.62 / height))
+        draw_panel(axes, panel, limits)
+        _panel_title(axes, panel)
+    text = "demonstrations of the combination; all others are always in training"
+    figure.text(0.52 / width, 0.2 / height, text, color=MUTED, fontsize=8, va="bottom")
+    return figure
+
+
+def panel_figure(panel: Panel, limits: tuple[float, float]) -> Figure:
+    """One curve without words around it, for a page that has its own."""
+    figure = _figure(3.4, 2.2)
+    axes = figure.add_axes((0.115, 0.17, 0.875, 0.8))
+    draw_panel(axes, panel, limits)
+    return figure
+
+
+def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
+    """Points with intervals, the fit solid where it was fitted and dashed beyond, and its band."""
+    curve, colour = panel.report.curve, panel.colour
+    size, end = curve.combination.size, panel.end
+    sizes = panel.sizes()
+    fitted = np.array([curve.at(n) for n in sizes])
+    low, high = panel.band(sizes)
+    axes.fill_between(sizes, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
+    inside = sizes <= size
+    line: dict[str, Any] = {"color": colour, "linewidth": 2.0, "zorder": 3}
+    axes.plot(sizes[inside], fitted[inside], label="fitted", solid_capstyle="round", **line)
+    axes.plot(sizes[sizes >= size], fitted[sizes >= size], label="extrapolated", dashes=(2.4, 1.6), **line)
+    for n, label in ((size, "now"), (end, "predicted")):
+        axes.plot([n, n], [limits[0], curve.at(n)], color=MUTED, linewidth=0.8, dashes=(1, 2), label=label, zorder=2)
+    _draw_points(axes, curve, colour, end)
+    axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="promise", zorder=5)
+    axes.annotate(
+        percent(curve.at(end)),
+        (end, curve.at(end)),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=10,
+        fontweight="bold",
+        annotation_clip=False,
+    )
+    _dress(axes, panel, limits)
+
+
+def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
+    """One scale for all panels, in whole tens of percent, so that slopes can be compared by eye."""
+    values: list[float] = []
+    for panel in every:
+        curve = panel.report.curve
+        sizes = panel.sizes()
+        low, high = panel.band(sizes)
+        values += [float(low[-1]), float(high[-1]), curve.at(float(sizes[0])), curve.at(panel.end)]
+        for score, trials in zip(curve.points.score, curve.points.trials, strict=True):
+            interval = wilson(score, trials) if trials else None
+            values += [interval.low, interval.high] if interval else [score]
+    bottom = max(0.0, math.floor(min(values) * 10 - 0.2) / 10)
+    top = min(1.0, math.ceil(max(values) * 10 + 0.2) / 10)
+    return (bottom, top) if top - bottom >= 0.3 else (max(0.0, min(bottom, 0.7)), min(1.0, max(top, bottom + 0.3)))
+
+
+def _draw_points(axes: Axes, curve: Curve, colour: str, end: int) -> None:
+    """Every measured score; repeats at one size stand side by side."""
+    points = curve.points
+    for n in sorted(set(points.n)):
+        members = [index for index, value in enumerate(points.n) if value == n]
+        step = 0.018 * end
+        for rank, index in enumerate(members):
+            x = n + step * (rank - (len(members) - 1) / 2)
+            score, trials = points.score[index], points.trials[index]
+            if trials:
+                interval = wilson(score, trials)
+                bar = [interval.low, interval.high]
+                axes.plot([x, x], bar, color=colour, linewidth=1.1, solid_capstyle="butt", label="interval", zorder=4)
+            axes.plot([x], [score], "o", ms=5.6, color=colour, mec=PAPER, mew=0.9, label="measured", zorder=6)
+
+
+def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
+    """Ticks that mean something (none, now, then), a quiet grid, and nothing else."""
+    size, end = panel.report.curve.combination.size, panel.end
+    axes.set_xlim(-0.045 * end, 1.17 * end)
+    axes.set_ylim(*limits)
+    step = 0.1 if limits[1] - limits[0] <= 0.45 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
+    first = math.ceil(limits[0] / step - 1e-9)
+    ticks = [step * k for k in range(first, math.floor(limits[1] / step + 1e-9) + 1)]
+    axes.set_yticks(ticks, [percent(tick) for tick in ticks])
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_facecolor("none")
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+    axes.spines["bottom"].set_linewidth(0.8)
+    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED, pad=4)
+    # Where the budget is small against the dataset, the last two labels lean away from each other.
+    near = panel.budget < 0.2 * end
+    marks: list[tuple[int, str, Side]] = [
+        (size, f"{size}\nnow", "right" if near else "center"),
+        (end, f"{end}\n+{panel.budget}", "left" if near else "center"),
+    ]
+    if size >= 0.05 * end:
+        marks.insert(0, (0, "0", "center"))
+    axes.set_xticks([place for place, _, _ in marks], [text for _, text, _ in marks])
+    for label, (_, _, side) in zip(axes.get_xticklabels(), marks, strict=True):
+        label.set_horizontalalignment(side)
+        label.set_linespacing(1.25)
+        label.set_color(INK)
+
+
+def _panel_title(axes: Axes, panel: Panel) -> None:
+    """Name and promise above a panel, the name wrapped where it is long."""
+    report = panel.report
+    names = [plain(name) for name in report.curve.combination.factors]
+    lines = [""]
+    for index, name in enumerate(names):
+        piece = name + (" +" if index < len(names) - 1 else "")
+        if lines[-1] and len(lines[-1]) + len(piece) > 34:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {piece}".strip()
+    title = "\n".join(lines)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 10), color=MUTED, fontsize=8.5, **place)
+    axes.annotate(title, (0, 1), (0, 24), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
+
+
+def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendation]) -> Figure:
+    """The demonstrations that each strategy would order: one column of bars per strategy, one row per factor."""
+    if not recommendations:
+        raise InvalidInput("no recommendations to draw")
+    headline = next(iter(recommendations.values()))
+    places = factor_places(spec, headline)
+    names = spec.names
+    widest = max(len(plain(name)) for name in names) * 0.078 + 0.25
+    width = widest + 1.45 * len(recommendations) + 0.25
+    height = 0.34 * len(names) + 1.0
+    figure = _figure(width, height)
+    most = max(max(r.allocation.values()) for r in recommendations.values()) or 1
+    rows = list(range(len(names)))[::-1]
+    for column, (key, recommendation) in enumerate(recommendations.items()):
+        left, across = (widest + 1.45 * column) / width, 1.25 / width
+        axes = figure.add_axes((left, 0.3 / height, across, (height - 0.95) / height))
+        amounts = [recommendation.allocation[name] for name in names]
+        colours = [COLOURS[places[name]][0] for name in names]
+        axes.barh(rows, amounts, height=0.62, color=colours, alpha=1.0 if column == 0 else 0.55)
+        for row, amount in zip(rows, amounts, strict=True):
+            tone, weight = (INK, "bold" if column == 0 else "normal") if amount else (MUTED, "normal")
+            place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(str(amount), (amount, row), color=tone, fontsize=8.5, fontweight=weight, **place)
+        axes.set_xlim(0, most * 1.32)
+        axes.set_ylim(-0.6, len(names) - 0.4)
+        axes.set_title(
+            plain_strategy(key, recommendation), loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=8
+        )
+        axes.set_xticks([])
+        axes.set_yticks(rows, [plain(name) for name in names] if column == 0 else [""] * len(names))
+        axes.tick_params(length=0, labelsize=9, labelcolor=INK, pad=6)
+        axes.set_facecolor("none")
+        for side in ("right", "top", "bottom"):
+            axes.spines[side].set_visible(False)
+        axes.spines["left"].set_color(MUTED)
+    return figure
+
+
+def plain_strategy(key: str, recommendation: Recommendation) -> str:
+    """A strategy's name, with what `auto` came to."""
+    return key if recommendation.chosen in (key, recommendation.strategy) else f"{key}: {recommendation.chosen}"
+
+
+def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
+    """Measured success after collection with its interval, and what the curve had promised, per strategy."""
+    if not rows:
+        raise InvalidInput("no outcome to draw")
+    widest = max(len(row.strategy) for row in rows) * 0.085 + 0.3
+    width, height = widest + 4.9, 0.42 * len(rows) + 0.95
+    figure = _figure(width, height)
+    axes = figure.add_axes((widest / width, 0.42 / height, 4.2 / width, (height - 0.85) / height))
+    ends = [value for row in rows for value in (row.low, row.high, row.predicted) if value is not None]
+    left, right = max(0.0, math.floor(min(ends) * 10 - 0.3) / 10), min(1.0, math.ceil(max(ends) * 10 + 0.3) / 10)
+    for place, row in zip(range(len(rows))[::-1], rows, strict=True):
+        colour = COLOURS[0][0] if row is rows[0] else MUTED
+        axes.plot(
+            [row.low, row.high], [place, place], color=colour, linewidth=2, solid_capstyle="butt", label="interval"
+        )
+        axes.plot([row.measured], [place], "o", ms=8, color=colour, mec=PAPER, mew=1, label="measured", zorder=4)
+        if row.predicted is not None:
+            axes.plot(
+                [row.predicted], [place], "D", ms=6.5, mfc=PAPER, mec=colour, mew=1.6, label="predicted", zorder=3
+            )
+        far: dict[str, Any] = {
+            "xycoords": ("axes fraction", "data"),
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
+        axes.annotate(
+            percent(row.measured), (1, place), (10, 0), va="center", fontsize=10, fontweight="bold", color=INK, **far
+        )
+    axes.set_xlim(left, right)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    step = 0.1 if right - left <= 0.6 else 0.2
+    ticks = np.arange(math.ceil(left / step - 1e-9), math.floor(right / step + 1e-9) + 1) * step
+    axes.set_xticks(ticks, [percent(float(tick)) for tick in ticks])
+    axes.set_yticks(range(len(rows))[::-1], [row.strategy for row in rows])
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_facecolor("none")
+    axes.tick_params(length=0, labelsize=9, labelcolor=MUTED, pad=6)
+    axes.tick_params(axis="y", labelcolor=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    key = "● measured after collecting, 95% interval" + (
+        "     ◇ promised by the curve" if any(row.predicted is not None for row in rows) else ""
+    )
+    axes.annotate(key, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=8, color=MUTED)
+    return figure
+
+
+def save_figures(
+    spec: StudySpec,
+    recommendations: Mapping[str, Recommendation],
+    folder: Path | str,
+    formats: Sequence[str] = ("png", "svg"),
+    outcome: Sequence[OutcomeRow] = (),
+) -> list[Path]:
+    """Figures for a paper or a talk: `curves`, `allocation` and, with an outcome, `outcome`, in every format."""
+    for kind in formats:
+        if kind not in FORMATS:
+            raise InvalidInput(
+                f"cannot write figures as {kind!r}", where="formats", hint=f"one of {', '.join(FORMATS)}"
+            )
+    made: dict[str, Figure] = {}
+    drawn = next((r for r in recommendations.values() if r.curves), None)
+    if drawn is not None:
+        made["curves"] = curves_figure(spec, drawn)
+    if recommendations:
+        made["allocation"] = allocation_figure(spec, recommendations)
+    if outcome:
+        made["outcome"] = outcome_figure(outcome)
+    paths = []
+    for name, figure in made.items():
+        for kind in formats:
+            paths.append(Path(folder) / f"{name}.{kind}")
+            save_figure(figure, paths[-1])
+    return paths
+
+
+def _figure(width: float, height: float) -> Figure:
+    """A figure that belongs to nobody: no window, no global list of figures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), facecolor=PAPER)
+    FigureCanvasAgg(figure)
+    return figure

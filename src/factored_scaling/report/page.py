@@ -1,0 +1,271 @@
+"""One HTML file that says what to collect and why: no scripts, no outside files, the same bytes for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from factored_scaling import __version__
+from factored_scaling.core.recommend import Recommendation
+from factored_scaling.core.scores import Score
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput
+from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, plain_strategy, shared_limits
+from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg, write_whole
+from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
+from factored_scaling.report.words import (
+    answer,
+    back_test_words,
+    curve_words,
+    gain_digits,
+    label_words,
+    meaning,
+    percent,
+    plain,
+    points,
+    score_words,
+)
+
+
+def write_report(report: ReportInput, path: Path | str) -> Path:
+    """Render and write, whole or not at all."""
+    target = Path(path)
+    write_whole(target, render(report).encode())
+    return target
+
+
+def render(report: ReportInput) -> str:
+    """The page as text."""
+    import jinja2
+
+    if not report.recommendations:
+        raise InvalidInput("a report needs at least one recommendation", hint="`equal` needs no results")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("factored_scaling", "report/templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2").render(_content(report))
+
+
+def _content(report: ReportInput) -> dict[str, Any]:
+    """What the template fills in; it computes nothing itself."""
+    spec = report.spec
+    headline = next(iter(report.recommendations.values()))
+    with_curves = next((r for r in report.recommendations.values() if r.curves), None)
+    drawn = panels(spec, with_curves) if with_curves is not None else []
+    return {
+        "name": spec.name,
+        "created": report.created,
+        "version": __version__,
+        "neutrals": NEUTRALS,
+        "colours": COLOURS,
+        "answer": answer(spec, headline),
+        "notes": list(report.notes),
+        "facts": _facts(report, headline),
+        "headline": _bars(spec, headline, headline),
+        "budget": headline.budget,
+        "strategy": headline.strategy,
+        "meaning": meaning(headline),
+        "curves": _curves(drawn),
+        "strategies": [
+            {
+                "name": plain_strategy(key, recommendation),
+                "meaning": meaning(recommendation),
+                "bars": _bars(spec, recommendation, headline, _most(report)),
+                "total": sum(recommendation.allocation.values()),
+            }
+            for key, recommendation in report.recommendations.items()
+        ],
+        "diagnostics": _diagnostics(spec, with_curves, headline),
+        "runs": _runs(spec, report.runs),
+        "warnings": _warnings(report.recommendations),
+        "outcome": _outcome(spec, report.outcome),
+        "extras": [
+            {"title": title, "caption": caption, "svg": inline_svg(figure, f"extra{index}", f"{title}. {caption}")}
+            for index, (title, caption, figure) in enumerate(report.extra_figures)
+        ],
+        "method": _method(spec, with_curves or headline),
+    }
+
+
+def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str]]:
+    """The few numbers that place the study."""
+    spec = report.spec
+    measured = sum(line.score is not None for line in report.runs)
+    counted = sum(line.score.trials for line in report.runs if line.score is not None)
+    runs = f"{measured} of {len(report.runs)}" if measured < len(report.runs) else str(measured)
+    auto = f"{headline.strategy}: {headline.chosen}" if headline.chosen != headline.strategy else headline.strategy
+    facts = [
+        ("budget", f"{headline.budget} demos" if _unit_costs(spec) else f"{headline.budget} cost units"),
+        ("strategy", auto),
+        ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
+        ("measured", f"{runs} {'policy' if runs == '1' else 'policies'}"),
+    ]
+    return [*facts, ("trials", f"{counted:,}")] if counted else facts
+
+
+def _unit_costs(spec: StudySpec) -> bool:
+    return all(factor.cost == 1 for factor in spec.factors)
+
+
+def _most(report: ReportInput) -> int:
+    return max(max(r.allocation.values()) for r in report.recommendations.values())
+
+
+def _bars(
+    spec: StudySpec, recommendation: Recommendation, headline: Recommendation, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Demonstrations per factor, with the length of the bar in percent of the longest."""
+    places = factor_places(spec, headline)
+    longest = most or max(recommendation.allocation.values()) or 1
+    sizes = spec.sizes
+    return [
+        {
+            "factor": plain(name),
+            "amount": amount,
+            "at_hand": sizes[name],
+            "width": f"{100 * amount / longest:.1f}",
+            "colour": places[name],
+        }
+        for name, amount in recommendation.allocation.items()
+    ]
+
+
+def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
+    if not drawn:
+        return []
+    limits = shared_limits(drawn)
+    cards = []
+    for number, panel in enumerate(drawn):
+        report = panel.report
+        low, high = panel.band(panel.sizes()[-1:])
+        digits = gain_digits(report.now, report.predicted)
+        cards.append(
+            {
+                "label": label_words(report.curve.combination.factors),
+                "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
+                "now": percent(report.now, digits),
+                "predicted": percent(report.predicted, digits),
+                "gain": points(report.now, report.predicted),
+                "flat": report.slope == 0,
+                "range": f"{100 * low[0]:.0f}–{100 * high[0]:.0f}%" if high[0] - low[0] > 1e-9 else "",
+                "best": percent(report.best),
+                "size": report.curve.combination.size,
+                "end": panel.end,
+                "svg": inline_svg(panel_figure(panel, limits), f"curve{number}", curve_words(report, panel.budget)),
+            }
+        )
+    return cards
+
+
+def _diagnostics(
+    spec: StudySpec, recommendation: Recommendation | None, headline: Recommendation
+) -> list[dict[str, Any]]:
+    places = colour_places(spec, headline)
+    return [
+        {
+            "label": label_words(report.curve.combination.factors),
+            "colour": places[report.curve.combination.label],
+            "flags": [{"kind": flag.kind, "sentence": flag.sentence} for flag in report.diagnosis.flags],
+            "back_test": back_test_words(report),
+        }
+        for report in (recommendation.curves if recommendation else ())
+    ]
+
+
+def _runs(spec: StudySpec, runs: Sequence[RunLine]) -> dict[str, Any]:
+    """The run table; per-factor columns appear only when something was measured per factor."""
+    keys = list(dict.fromkeys(key for line in runs for key in line.by_factor))
+    ordered = [name for name in spec.names if name in keys] + [key for key in keys if key not in spec.names]
+    sizes = spec.sizes
+    return {
+        "factors": [plain(name) for name in spec.names],
+        "varied": [
+            "all at once" if key == "*" else " + ".join(plain(part) for part in key.split("+")) for key in ordered
+        ],
+        "lines": [
+            {
+                "label": line.label,
+                "demos": [
+                    {"count": line.demos.get(name, 0), "less": line.demos.get(name, 0) < sizes[name]}
+                    for name in spec.names
+                ],
+                "seed": "–" if line.seed is None else line.seed,
+                "state": line.state,
+                "trials": "–" if line.score is None or not line.score.trials else f"{line.score.trials:,}",
+                "score": "" if line.score is None else score_words(line.score),
+                "cells": [_cell(line.by_factor.get(key)) for key in ordered],
+            }
+            for line in runs
+        ],
+    }
+
+
+def _cell(score: Score | None) -> dict[str, str]:
+    """A heat cell: the tone is the score, the number is there to read."""
+    if score is None:
+        return {"text": "", "tone": "0", "title": ""}
+    counted = f", {score.trials:,} trials" if score.trials else ""
+    return {"text": f"{100 * score.mean:.0f}", "tone": f"{0.5 * score.mean:.3f}", "title": score_words(score) + counted}
+
+
+def _warnings(recommendations: Mapping[str, Recommendation]) -> list[str]:
+    """Every warning once, with the strategies it concerns where it does not concern them all."""
+    owners: dict[str, list[str]] = {}
+    for key, recommendation in recommendations.items():
+        for text in recommendation.warnings:
+            owners.setdefault(text, []).append(key)
+    return [
+        text if len(keys) == len(recommendations) else f"{', '.join(keys)}: {text}" for text, keys in owners.items()
+    ]
+
+
+def _outcome(spec: StudySpec, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
+    if not rows:
+        return {}
+    said = "; ".join(f"{row.strategy} {percent(row.measured, 1)}" for row in rows)
+    return {
+        "svg": inline_svg(outcome_figure(rows), "outcome", f"Measured success after collecting: {said}."),
+        "rows": [
+            {
+                "strategy": row.strategy,
+                "predicted": "–" if row.predicted is None else percent(row.predicted, 1),
+                "measured": f"{percent(row.measured, 1)} ({100 * row.low:.1f}–{100 * row.high:.1f})",
+                "trials": f"{row.trials:,}",
+                "demos": ", ".join(f"{plain(name)} {count}" for name, count in row.demos.items() if count) or "–",
+            }
+            for row in rows
+        ],
+    }
+
+
+def _method(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
+    """Numbers at full length: enough to compute every promise and every share again."""
+    return {
+        "fit": recommendation.fit,
+        "construction": spec.construction,
+        "nominal": spec.nominal,
+        "budget": recommendation.budget,
+        "curves": [
+            {
+                "label": report.curve.combination.label,
+                "size": report.curve.combination.size,
+                "base": report.curve.combination.base,
+                "a": f"{report.curve.a:.9g}",
+                "b": f"{report.curve.b:.9g}",
+                "slope": f"{report.slope:.6g}",
+                "points": [
+                    {"n": n, "score": f"{score:.6g}", "trials": trials or ""}
+                    for n, score, trials in zip(
+                        report.curve.points.n, report.curve.points.score, report.curve.points.trials, strict=True
+                    )
+                ],
+            }
+            for report in recommendation.curves
+        ],
+    }

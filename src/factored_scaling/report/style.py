@@ -1,0 +1,167 @@
+"""One look for figures and page: colours, type, and how a figure becomes a file or a piece of the page."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from factored_scaling.core.allocate import curve_tiers, included, mean_cost, spend
+from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.spec import StudySpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Neutral tones, light and dark. In the page each becomes a CSS variable of this name, so figures follow dark mode.
+INK, MUTED, RULE, PAPER = "#18212b", "#5d6977", "#dce1e7", "#fefefe"
+NEUTRALS = {
+    "ink": (INK, "#eef1f4"),
+    "muted": (MUTED, "#a3aebb"),
+    "rule": (RULE, "#36404c"),
+    "paper": (PAPER, "#14191f"),
+}
+# After Okabe and Ito, darkened until every tone has a contrast of 3:1 on paper; the second tone is for dark mode.
+PALETTE = (
+    ("#0069a8", "#4fb0ea"),
+    ("#d45500", "#ff9a4d"),
+    ("#008f68", "#3ccfa2"),
+    ("#b4488c", "#f096cd"),
+    ("#9a7400", "#e8c33c"),
+    ("#3e8fc7", "#a5d8ff"),
+    ("#5e3fa3", "#b59bf0"),
+    ("#6e4b3a", "#d3a68f"),
+)
+ACCENT, REST = 0, len(PALETTE)  # places in COLOURS
+COLOURS = (*PALETTE, ("#8a94a0", "#77828f"))
+_FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
+
+
+def colour_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
+    """Each combination's place in `COLOURS`, by label.
+
+    As many combinations as hues can be told apart have a hue each. More would only look like a rainbow: there the ones
+    that the headline spends on carry the accent and the rest step back.
+    """
+    labels = [combination.label for combination in spec.combinations()]
+    if len(labels) <= len(PALETTE):
+        return {label: place for place, label in enumerate(labels)}
+    funded = funded_labels(spec, headline) if headline is not None else ()
+    return {label: ACCENT if label in funded or not funded else REST for label in labels}
+
+
+def factor_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
+    """Each factor's place in `COLOURS`: its combination's, or the accent where it belongs to several."""
+    if spec.construction == "pair":
+        return dict.fromkeys(spec.names, ACCENT)
+    places = colour_places(spec, headline)
+    return {name: places[c.label] for c in spec.combinations() for name in c.factors}
+
+
+def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str, ...]:
+    """The combinations that a curve-following recommendation spends on, best first; none for the baselines."""
+    reports = recommendation.curves
+    if not reports or recommendation.chosen not in ("top", "top-half", "all"):
+        return ()
+    gains = gains_of(spec, recommendation)
+    # The recommendation does not say how it rounded the half; the rounding that gives its allocation is the one.
+    for half_up in (False, True):
+        chosen = [index for index in included(gains, recommendation.chosen, half_up) if gains[index] > 0]
+        if chosen and spend(spec.factors, curve_tiers(spec, gains, chosen), recommendation.budget).demos == (
+            recommendation.allocation
+        ):
+            return tuple(reports[index].curve.combination.label for index in chosen)
+    return ()
+
+
+def gains_of(spec: StudySpec, recommendation: Recommendation) -> list[float]:
+    """Slope per unit of cost of every curve: what the combinations are ranked by."""
+    costs = [mean_cost(spec, report.curve.combination) for report in recommendation.curves]
+    return [
+        report.curve.slope(recommendation.budget / cost) / cost
+        for report, cost in zip(recommendation.curves, costs, strict=True)
+    ]
+
+
+def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[tuple[int, CurveReport]]:
+    """The curves with their declared place, best buy first."""
+    gains = gains_of(spec, recommendation)
+    order = sorted(range(len(gains)), key=lambda index: -gains[index])
+    return [(index, recommendation.curves[index]) for index in order]
+
+
+@contextmanager
+def look(text_as_paths: bool, fonts: Sequence[str], salt: str = "factored-scaling") -> Iterator[None]:
+    """Settings that must hold while a figure is drawn; nothing of them stays."""
+    import matplotlib
+
+    settings: Any = {
+        "font.family": "sans-serif",
+        "font.sans-serif": [*fonts, "DejaVu Sans"],
+        "svg.fonttype": "path" if text_as_paths else "none",
+        "svg.hashsalt": salt,
+        "pdf.fonttype": 42,
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def save_figure(figure: Figure, path: Path, dots_per_inch: int = 200) -> None:
+    """A figure as a file for a paper or a talk: PNG, SVG (text as outlines) or PDF (fonts embedded)."""
+    from matplotlib.font_manager import fontManager
+
+    kind = path.suffix.removeprefix(".")
+    undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    known = set(fontManager.get_font_names())
+    stream = io.BytesIO()
+    with look(True, [name for name in _FONTS if name in known]):
+        figure.savefig(stream, format=kind, dpi=dots_per_inch, metadata=undated.get(kind), facecolor=PAPER)
+    write_whole(path, stream.getvalue())
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as a piece of an HTML page: no outside names, ids of its own, the page's colours and type."""
+    stream = io.StringIO()
+    # The layout is computed with the font that comes with matplotlib, so that the bytes are the same everywhere.
+    with look(False, (), salt=name):
+        figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=True)
+    text = stream.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    box = re.search(r'viewBox="([^"]+)"', text)
+    assert box is not None
+    opening = f'<svg viewBox="{box[1]}" role="img" aria-label="{html.escape(description)}">'
+    text = opening + text[text.index(">") + 1 :]
+    text = text.replace("xlink:href", "href")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    for tone, variable in _variables().items():
+        text = text.replace(tone, f"var(--{variable})")
+    return text.strip()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write next to the place and move there, so that a reader never sees half a file."""
+    import os
+    import tempfile
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _variables() -> Mapping[str, str]:
+    tones = {light: name for name, (light, _) in NEUTRALS.items()}
+    return {**tones, **{light: f"c{place}" for place, (light, _) in enumerate(COLOURS)}}

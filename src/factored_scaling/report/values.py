@@ -1,0 +1,88 @@
+"""What a report is made from: plain frozen values, so that any caller can fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from factored_scaling.core.recommend import Recommendation
+from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.scores import Interval, Score, wilson
+from factored_scaling.core.spec import StudySpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One policy of the run table. A `Score` over 0 trials means that their number is unknown."""
+
+    label: str
+    demos: Mapping[str, int]
+    seed: int | None
+    state: str
+    score: Score | None = None
+    # keys as in results.csv: one factor, several joined by `+`, or `*`
+    by_factor: Mapping[str, Score] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutcomeRow:
+    """What came of a strategy: the policy trained after its demonstrations were collected, and its measured score."""
+
+    strategy: str
+    # what the curve promised, where the strategy follows one
+    predicted: float | None
+    measured: float
+    low: float
+    high: float
+    trials: int
+    demos: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """Everything on the page. The first recommendation is the headline; `created` is the caller's date."""
+
+    spec: StudySpec
+    results: Results
+    recommendations: Mapping[str, Recommendation]
+    runs: Sequence[RunLine]
+    created: str
+    outcome: Sequence[OutcomeRow] = ()
+    # shown under the headline, for example what kind of data this is
+    notes: Sequence[str] = ()
+    # title, caption, figure
+    extra_figures: Sequence[tuple[str, str, Figure]] = ()
+
+
+def known_score(mean: float, trials: int | None) -> Score:
+    """A mean as read from a file, with Wilson's interval where the number of trials is known."""
+    if not trials:
+        return Score(mean, 0, Interval(mean, mean))
+    return Score(mean, trials, wilson(mean, trials))
+
+
+def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
+    """The run table of someone who keeps no runs, only results: one line per training set and seed."""
+    groups: dict[tuple[tuple[int, ...], int | None], list[tuple[tuple[str, ...], Score]]] = {}
+    for row in results.rows:
+        demos, _ = resolve(spec, row)
+        groups.setdefault((demos, row.seed), []).append((row.factor, known_score(row.score, row.trials)))
+    lines = []
+    for number, ((demos, seed), scores) in enumerate(groups.items(), start=1):
+        by_factor = {"+".join(factor): pooled([s for f, s in scores if f == factor]) for factor, _ in scores if factor}
+        overall = [score for factor, score in scores if not factor] or [score for _, score in scores]
+        named = dict(zip(spec.names, demos, strict=True))
+        lines.append(RunLine(f"policy {number}", named, seed, "measured", pooled(overall), by_factor))
+    return tuple(lines)
+
+
+def pooled(scores: Sequence[Score]) -> Score:
+    """Several scores of one policy as one: over all trials where every number is known, else the plain mean."""
+    if all(score.trials for score in scores):
+        trials = sum(score.trials for score in scores)
+        return known_score(sum(score.mean * score.trials for score in scores) / trials, trials)
+    return known_score(sum(score.mean for score in scores) / len(scores), None)

@@ -1,0 +1,140 @@
+"""The report in sentences: numbers as people say them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.scores import Score
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.report.style import funded_labels
+
+_MEANING = {
+    "top": "everything to the steepest curve",
+    "top-half": "the steeper half of the curves, by their slopes",
+    "all": "every curve, by its slope",
+    "equal": "the same for every factor",
+    "greedy": "everything to the factor that scores lowest",
+    "remix": "by the weights that Re-Mix learned",
+}
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """0.614 as 61%."""
+    return f"{100 * value + 0.0:.{digits}f}%".replace("-0%", "0%").replace("-", "−")
+
+
+def plain(name: str) -> str:
+    """A factor's name as written by its owner, with spaces where they could not be written."""
+    return name.replace("_", " ")
+
+
+def label_words(factors: Sequence[str]) -> str:
+    return " + ".join(plain(name) for name in factors)
+
+
+def gain_digits(now: float, later: float) -> int:
+    """A gain of a point or two is told with a decimal, so that it does not vanish in rounding."""
+    return 0 if abs(later - now) >= 0.02 else 1
+
+
+def points(now: float, later: float) -> str:
+    """The difference of two scores as they are printed, in points of percent."""
+    digits = gain_digits(now, later)
+    gain = round(100 * later, digits) - round(100 * now, digits)
+    return f"{gain:+.{digits}f}".replace("-", "−") if round(gain, digits) else "±0"
+
+
+def gain_words(now: float, later: float) -> str:
+    digits = gain_digits(now, later)
+    if now == later:
+        return f"{percent(now)}, flat"
+    return f"{percent(now, digits)} → {percent(later, digits)}   {points(now, later)} points"
+
+
+def listed(items: Sequence[str]) -> str:
+    """a, b and c."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def meaning(recommendation: Recommendation) -> str:
+    """What a strategy does, in half a sentence."""
+    text = _MEANING.get(recommendation.chosen, "")
+    return f"{recommendation.chosen}: {text}" if recommendation.chosen != recommendation.strategy else text
+
+
+def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
+    """'Collect 50 demos of camera pose and 50 of distractor'."""
+    given = [(plain(name), amount) for name, amount in recommendation.allocation.items() if amount]
+    amounts = {amount for _, amount in given}
+    if not given:
+        return "Collect nothing"
+    if len(given) == len(spec.names) > 2 and len(amounts) == 1:
+        return f"Collect {given[0][1]} demos of each of the {len(given)} factors"
+    first, *rest = given
+    noun = "demo" if first[1] == 1 else "demos"
+    return "Collect " + listed([f"{first[1]} {noun} of {first[0]}", *[f"{amount} of {name}" for name, amount in rest]])
+
+
+def answer(spec: StudySpec, recommendation: Recommendation) -> str:
+    """The whole report in one sentence."""
+    order = order_words(spec, recommendation)
+    if recommendation.chosen == "equal":
+        why = "an equal share for every factor" + ("" if recommendation.curves else ", for there are no curves yet")
+        return f"{order}: {why}."
+    if recommendation.chosen == "greedy":
+        return f"{order}: the policy trained on everything scores lowest there."
+    if recommendation.chosen == "remix":
+        return f"{order}: the weights that Re-Mix learned."
+    best = _best_funded(spec, recommendation)
+    if best is None or best.predicted <= best.now:
+        return f"{order}: no curve rises, so nothing speaks for one factor over another."
+    digits = gain_digits(best.now, best.predicted)
+    promise = (
+        f"{points(best.now, best.predicted)} points, "
+        f"from {percent(best.now, digits)} to {percent(best.predicted, digits)}"
+    )
+    factors = best.curve.combination.factors
+    if len(funded_labels(spec, recommendation)) == 1:
+        whose = "their curve promises" if len(factors) > 1 else "its curve promises"
+        return f"{order}; {whose} {promise}."
+    return (
+        f"{order}; the steepest of their curves, {label_words(factors)}, would promise {promise} "
+        f"for all {recommendation.budget}."
+    )
+
+
+def _best_funded(spec: StudySpec, recommendation: Recommendation) -> CurveReport | None:
+    labels = funded_labels(spec, recommendation)
+    for report in recommendation.curves:
+        if labels and report.curve.combination.label == labels[0]:
+            return report
+    return None
+
+
+def curve_words(report: CurveReport, budget: int) -> str:
+    """A curve for those who cannot see it."""
+    curve = report.curve
+    measured = listed([f"{percent(s)} at {n}" for n, s in zip(curve.points.n, curve.points.score, strict=True)])
+    return (
+        f"Scaling curve of {label_words(curve.combination.factors)}: measured {measured} demos; "
+        f"the fit says {percent(report.now, 1)} now and {percent(report.predicted, 1)} with {budget} more."
+    )
+
+
+def back_test_words(report: CurveReport) -> str:
+    """What the curve would have said of its own last point."""
+    test = report.diagnosis.back_test
+    if test is None:
+        return "Too few sizes for a back-test."
+    return (
+        f"Back-test: from the smaller sizes it predicts {percent(test.predicted, 1)} at {test.n} demos; "
+        f"measured {percent(test.measured, 1)} ({points(test.measured, test.predicted)} points)."
+    )
+
+
+def score_words(score: Score) -> str:
+    """'61.3% (57.3–65.1)', or the mean alone where the trials were not counted."""
+    if not score.trials:
+        return percent(score.mean, 1)
+    return f"{percent(score.mean, 1)} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
@@ -360,7 +360,7 @@ def _told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement
     if isinstance(outcome, int | float):
         return [], [Measurement(float(outcome), None, (), "told")]
     trials = []
-    for index, told in enumerate(outcome):
+    for index, told in enumerate(cast("Sequence[float | Trial]", outcome)):
         trials.append(told if isinstance(told, Trial) else Trial(f"told/{index}", told))
     for trial in trials:
         _check_factors(trial.factor, spec)

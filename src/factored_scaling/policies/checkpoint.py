@@ -1,0 +1,156 @@
+"""Checkpoints: safetensors for numbers, JSON for everything else, never pickle.
+
+A checkpoint is a pair `NAME.safetensors` + `NAME.json`. The JSON is written last and carries the digest of the tensors
+and of itself, so a pair that was cut short, mixed up or damaged is noticed when it is read, never trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from factored_scaling.errors import CheckpointError
+
+VERSION = 1
+RESUME = re.compile(r"resume-(\d{9})\.json")
+
+
+def write(folder: Path, name: str, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write the pair; a crash at any moment leaves either the old pair, a pair that is noticed, or the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = safetensors.torch.save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    content = {**description, "version": VERSION, "tensors_digest": hashlib.sha256(data).hexdigest()}
+    content["digest"] = _digest(content)
+    write_atomically(folder / f"{name}.safetensors", data)
+    write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def read(folder: Path, name: str, hint: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors (on the CPU) and the description of a pair; CheckpointError when it is missing or damaged."""
+    path = folder / f"{name}.safetensors"
+    description = read_description(folder, name, hint)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError("the file is missing", where=str(path), hint=hint) from None
+    if hashlib.sha256(data).hexdigest() != description["tensors_digest"]:
+        raise CheckpointError("the file was cut short or changed since it was written", where=str(path), hint=hint)
+    return safetensors.torch.load(data), description
+
+
+def read_description(folder: Path, name: str, hint: str = "") -> dict[str, Any]:
+    """The JSON half of a pair, checked against its own digest."""
+    path = folder / f"{name}.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError("the file is missing", where=str(path), hint=hint) from None
+    except ValueError:
+        raise CheckpointError("the file is not JSON; it was cut short or changed", where=str(path), hint=hint) from None
+    if not isinstance(content, dict) or content.get("digest") != _digest(content):
+        raise CheckpointError("the file was changed since it was written", where=str(path), hint=hint)
+    if content.get("version") != VERSION:
+        raise CheckpointError(
+            f"format version {content.get('version')} is not the one this release reads ({VERSION})", where=str(path)
+        )
+    return content
+
+
+def is_intact(folder: Path, name: str) -> bool:
+    """Whether the pair is there and whole."""
+    try:
+        read(folder, name)
+    except CheckpointError:
+        return False
+    return True
+
+
+class ResumePoints:
+    """The last two states of a training under way, so that a damaged one costs only the updates since the other."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def steps(self) -> list[int]:
+        """Steps that a description exists for, oldest first."""
+        matches = (RESUME.fullmatch(path.name) for path in self.folder.glob("resume-*.json"))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+        """Add a state and let go of the oldest beyond `keep`."""
+        write(self.folder, f"resume-{step:09d}", tensors, {**description, "step": step})
+        for old in self.steps()[: -self.keep]:
+            self._remove(old)
+
+    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest state that is whole; damaged ones are passed over and removed. None: nothing to resume."""
+        for step in reversed(self.steps()):
+            try:
+                return read(self.folder, f"resume-{step:09d}")
+            except CheckpointError:
+                self._remove(step)
+        return None
+
+    def clear(self) -> None:
+        """Remove every state; the finished model has been written."""
+        for step in self.steps():
+            self._remove(step)
+        for stray in self.folder.glob("resume-*"):
+            stray.unlink(missing_ok=True)
+
+    def _remove(self, step: int) -> None:
+        # The description first: without it the tensors no longer count as a state.
+        for suffix in ("json", "safetensors"):
+            (self.folder / f"resume-{step:09d}.{suffix}").unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: readers see the old content or the new, also after a crash or a power cut."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    if os.name == "posix":
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` with `prefix.` before each key."""
+    return {f"{prefix}.{key}": value for key, value in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that `prefixed` put under `prefix`, with their own keys."""
+    return {key[len(prefix) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{prefix}.")}
+
+
+def digest_of(*parts: Any) -> str:
+    """A short digest of plain data and tensors, for telling whether a checkpoint belongs to this training."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            part = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        digest.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    plain = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,296 @@
+"""Configurations as frozen values: presets, strict reading, and help taken from the comment above each field.
+
+No torch here, so that a study file can be checked without loading it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
+
+from factored_scaling.errors import InvalidInput, UnknownName
+
+
+class UnknownSetting(UnknownName):
+    """A key that the configuration does not have."""
+
+    kind = "policy setting"
+
+
+class UnknownPreset(UnknownName):
+    """A preset that the configuration does not have."""
+
+    kind = "policy preset"
+
+
+class UnknownChoice(UnknownName):
+    """A value that is not one of the setting's choices."""
+
+    kind = "value"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the configurations of this room share. `PRESETS["small"]` is for one CPU core, `"paper"` for a GPU."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        for name, known in self.CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UnknownChoice(getattr(self, name), known, where=name)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and value < 0:
+                raise InvalidInput(f"must not be negative, is {value}", where=field.name)
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """A preset by name, with changes."""
+        if name not in cls.PRESETS:
+            raise UnknownPreset(name, cls.PRESETS)
+        return cls._read({**cls.PRESETS[name], **changes})
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> Self:
+        """Read plain data: an optional `preset` (default: small), and settings that override it."""
+        changes = {key: value for key, value in data.items() if key != "preset"}
+        return cls.preset(str(data.get("preset", "small")), **changes)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data with every setting; `from_mapping` reads it back to an equal value."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def help(cls) -> dict[str, str]:
+        """What each setting means: the comment that stands above its field."""
+        texts: dict[str, str] = {}
+        source = textwrap.dedent(inspect.getsource(cls))
+        lines = source.splitlines()
+        body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
+        for node in body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.islower():
+                comment: list[str] = []
+                above = node.lineno - 2
+                while above >= 0 and lines[above].strip().startswith("#"):
+                    comment.insert(0, lines[above].strip().lstrip("# "))
+                    above -= 1
+                texts[node.target.id] = " ".join(comment)
+        return texts
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Self:
+        defaults = {field.name: field.default for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in data.items():
+            if key not in defaults:
+                raise UnknownSetting(key, defaults)
+            values[key] = _like(defaults[key], value, key)
+        return cls(**values)
+
+
+def _like(default: Any, value: Any, key: str) -> Any:
+    """`value` in the type of the setting's default, or an error that names the setting."""
+    if isinstance(default, tuple) and isinstance(value, list | tuple):
+        return tuple(_like(default[0], item, key) for item in value)
+    if isinstance(default, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is type(default):
+        return value
+    raise InvalidInput(f"must be {type(default).__name__} like {default!r}, not {value!r}", where=key)
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How the shared loop updates a model's parameters."""
+
+    updates: int
+    learning_rate: float
+    warmup: int
+    first_learning_rate: float = 0.0
+    weight_decay: float = 0.0
+    gradient_clip: float = 0.0
+    average_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class DiffusionConfig(Configuration):
+    """A diffusion policy and its training. The defaults are the paper's; `preset("small")` is for one CPU core."""
+
+    # vision encoder, one per camera with weights of its own: resnet18, or small (a few convolutions, for the CPU)
+    encoder: str = "resnet18"
+    # channels of the small encoder's first layer; the later ones have two and four times as many
+    encoder_width: int = 16
+    # from the last feature map to a vector: mean, flatten, or spatial-softmax (where each channel looks)
+    pool: str = "mean"
+    # channels of the U-Net's levels, from the full horizon downwards; each level halves the time axis
+    widths: tuple[int, ...] = (128, 256, 512)
+    # residual blocks per level of the U-Net
+    blocks: int = 2
+    # length of the convolutions along time
+    kernel: int = 5
+    # size of the embedding of the diffusion step
+    time_embedding: int = 128
+    # actions predicted per decision
+    horizon: int = 16
+    # actions carried out before the next decision
+    execute: int = 8
+    # diffusion steps in training (squared-cosine schedule)
+    diffusion_steps: int = 100
+    # what the network predicts: noise, or sample (the clean actions)
+    prediction: str = "noise"
+    # DDIM steps per decision
+    inference_steps: int = 10
+    # noisy versions of each sampled window per update; the images are encoded once for all of them
+    noise_samples: int = 1
+    # how states and actions are scaled, from the training episodes alone: min-max (to ±1) or mean-std
+    normalisation: str = "min-max"
+    # predict actions as differences from the current state (states and actions must be the same quantities)
+    relative_actions: bool = False
+    # colour jitter: brightness and contrast factors within 1 ± this
+    jitter_light: float = 0.3
+    # colour jitter: saturation factor within 1 ± this
+    jitter_saturation: float = 0.3
+    # colour jitter: hue rotation within ± this many turns
+    jitter_hue: float = 0.05
+    # training updates, the same for every size of the training set
+    updates: int = 50_000
+    # windows per update
+    batch: int = 64
+    # learning rate after warm-up; cosine decay to zero
+    learning_rate: float = 3e-4
+    # updates over which the learning rate rises from zero
+    warmup: int = 500
+    # AdamW's weight decay
+    weight_decay: float = 1e-6
+    # largest norm of the gradient (0: no limit)
+    gradient_clip: float = 1.0
+    # decay of the running average of the weights, which is the policy that is kept (0: no averaging)
+    average_decay: float = 0.999
+
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "encoder": ("resnet18", "small"),
+        "pool": ("mean", "flatten", "spatial-softmax"),
+        "prediction": ("noise", "sample"),
+        "normalisation": ("min-max", "mean-std"),
+    }
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {},
+        "small": {
+            "encoder": "small",
+            "encoder_width": 16,
+            "pool": "flatten",
+            "widths": (32, 64),
+            "blocks": 1,
+            "kernel": 3,
+            "time_embedding": 32,
+            "prediction": "sample",
+            "inference_steps": 5,
+            "noise_samples": 4,
+            "updates": 1500,
+            "batch": 64,
+            "learning_rate": 1e-3,
+            "warmup": 100,
+            "average_decay": 0.995,
+        },
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stride = 2 ** (len(self.widths) - 1)
+        if self.horizon % stride:
+            raise InvalidInput(f"must be a multiple of {stride} for {len(self.widths)} widths", where="horizon")
+        if not 1 <= self.execute <= self.horizon:
+            raise InvalidInput(f"must lie between 1 and the horizon {self.horizon}", where="execute")
+        if not 1 <= self.inference_steps <= self.diffusion_steps:
+            raise InvalidInput(
+                f"must lie between 1 and diffusion_steps {self.diffusion_steps}", where="inference_steps"
+            )
+
+    @property
+    def optimisation(self) -> Optimisation:
+        """The part that the training loop reads."""
+        return Optimisation(
+            updates=self.updates,
+            learning_rate=self.learning_rate,
+            warmup=self.warmup,
+            weight_decay=self.weight_decay,
+            gradient_clip=self.gradient_clip,
+            average_decay=self.average_decay,
+        )
+
+
+@dataclass(frozen=True)
+class RemixConfig(Configuration):
+    """Re-Mix: two discrete models and the weights between them. The defaults are the paper's."""
+
+    # vision encoder, one per camera with weights of its own: resnet18 or small
+    encoder: str = "resnet18"
+    # channels of the small encoder's first layer
+    encoder_width: int = 16
+    # from the last feature map to a vector: mean, flatten or spatial-softmax
+    pool: str = "mean"
+    # hidden layers of the action head
+    hidden: tuple[int, ...] = (512, 512, 512)
+    # chance that a hidden unit is left out of an update
+    dropout: float = 0.4
+    # bins per action dimension
+    bins: int = 48
+    # normalised actions are clipped to ± this
+    clip: float = 5.0
+    # actions predicted per observation
+    horizon: int = 16
+    # updates of the reference model, and again of the proxy model
+    updates: int = 500_000
+    # windows per update
+    batch: int = 32
+    # learning rate after warm-up; cosine decay
+    learning_rate: float = 1e-4
+    # learning rate at the first update and at the last
+    first_learning_rate: float = 1e-6
+    # updates of warm-up
+    warmup: int = 1000
+    # largest norm of the gradient (0: no limit)
+    gradient_clip: float = 1.0
+    # step size of the domain weights
+    weight_step: float = 0.2
+    # how far the domain weights are drawn back to their first value after every update
+    smoothing: float = 0.05
+    # share of each factor's episodes that is kept to choose the reference model
+    validation: float = 0.1
+    # updates between two looks at the validation loss
+    validate_every: int = 1000
+
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "encoder": ("resnet18", "small"),
+        "pool": ("mean", "flatten", "spatial-softmax"),
+    }
+    # small: 400 updates of each model with a tenth of them as warm-up; at 1e-4 so few updates would leave both
+    # models untrained and the weights at their start, so the learning rate is higher.
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {},
+        "small": {
+            "encoder": "small",
+            "pool": "flatten",
+            "updates": 600,
+            "learning_rate": 5e-4,
+            "warmup": 60,
+            "validate_every": 60,
+        },
+    }
+
+    @property
+    def optimisation(self) -> Optimisation:
+        """The part that the training loop reads."""
+        return Optimisation(
+            updates=self.updates,
+            learning_rate=self.learning_rate,
+            warmup=self.warmup,
+            first_learning_rate=self.first_learning_rate,
+            gradient_clip=self.gradient_clip,
+        )

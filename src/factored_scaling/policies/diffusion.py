@@ -1,0 +1,246 @@
+"""Diffusion policy: images and state in, a chunk of actions out, by denoising."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import InvalidInput
+from factored_scaling.policies import checkpoint
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.policies.resnet import Eyes
+from factored_scaling.policies.training import Draw, check_identity, train
+from factored_scaling.policies.unet import UNet
+from factored_scaling.policies.windows import (
+    JITTERS,
+    DeviceFrames,
+    Scaling,
+    generator,
+    jitter_colours,
+    mix,
+    trial_noise,
+)
+from factored_scaling.ports import Progress
+
+__all__ = ["Actor", "DiffusionConfig", "DiffusionPolicy", "load_policy", "train_diffusion"]
+
+NAME = "policy"
+TRAIN_AGAIN = "train the run again: it writes the policy anew"
+EMBED_BATCH = 256
+
+
+class DiffusionPolicy(nn.Module):
+    """The networks, the statistics they were trained with, and the ways to use them.
+
+    `shape` gives cameras, height, width, state size and action size. `description` is what the checkpoint says about
+    the training; empty for a policy that was not loaded from one.
+    """
+
+    signal: Tensor
+
+    def __init__(self, config: DiffusionConfig, shape: tuple[int, int, int, int, int]) -> None:
+        super().__init__()
+        cameras, height, width, state_size, action_size = shape
+        if config.relative_actions and state_size != action_size:
+            raise InvalidInput(
+                f"needs states and actions of one size, not {state_size} and {action_size}", where="relative_actions"
+            )
+        self.config = config
+        self.shape = shape
+        self.description: dict[str, Any] = {}
+        self.eyes = Eyes(config, cameras, (height, width))
+        self.unet = UNet(action_size, self.eyes.features + state_size, config)
+        self.state_scaling = Scaling(state_size)
+        self.action_scaling = Scaling(action_size)
+        self.register_buffer("signal", cosine_schedule(config.diffusion_steps), persistent=False)
+
+    def observe(self, images: Tensor, state: Tensor) -> Tensor:
+        """The condition of the U-Net: features of every camera and the normalised state."""
+        return torch.cat([self.eyes(images), self.state_scaling(state)], -1)
+
+    def noisy(self, actions: Tensor, noise: Tensor, step: Tensor) -> Tensor:
+        """Normalised actions after `step` + 1 steps of the noising process."""
+        signal = self.signal[step, None, None]
+        return signal.sqrt() * actions + (1 - signal).sqrt() * noise
+
+    @torch.inference_mode()
+    def sample(self, images: Tensor, state: Tensor, noise: Tensor) -> Tensor:
+        """Actions (samples × horizon × size) for uint8 images, by deterministic DDIM from `noise`."""
+        condition = self.observe(images.float() / 255, state)
+        x = noise
+        steps = torch.linspace(self.config.diffusion_steps - 1, 0, self.config.inference_steps).round().long().tolist()
+        for step, following in zip(steps, [*steps[1:], -1], strict=True):
+            signal = self.signal[step]
+            predicted = self.unet(x, torch.full((len(x),), step, device=x.device), condition)
+            if self.config.prediction == "noise":
+                predicted = (x - (1 - signal).sqrt() * predicted) / signal.sqrt()
+            if self.config.normalisation == "min-max":
+                predicted = predicted.clamp(-1, 1)
+            rest = (x - signal.sqrt() * predicted) / (1 - signal).sqrt()
+            after = self.signal[following] if following >= 0 else self.signal.new_ones(())
+            x = after.sqrt() * predicted + (1 - after).sqrt() * rest
+        actions = self.action_scaling.inverse(x)
+        return actions + state[:, None] if self.config.relative_actions else actions
+
+    def actor(self, seed: int) -> Actor:
+        """A fresh `Act` for one rollout; the noise depends on the seed, the trial's row and its decision alone."""
+        return Actor(self, seed)
+
+    @torch.inference_mode()
+    def embed(self, images: NDArray[np.uint8] | Tensor) -> NDArray[np.float32]:
+        """The vision encoders' output, one row per observation (samples × cameras × 3 × height × width, uint8)."""
+        device = self.signal.device
+        batches = torch.split(torch.as_tensor(images), EMBED_BATCH)
+        parts = [self.eyes(batch.to(device).float() / 255).cpu() for batch in batches]
+        return cast("NDArray[np.float32]", torch.cat(parts).numpy())
+
+
+class Actor:
+    """A policy in one rollout: counts each trial's decisions and draws its noise from them."""
+
+    def __init__(self, policy: DiffusionPolicy, seed: int) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.decisions = np.zeros(0, dtype=np.int64)
+
+    def __call__(self, images: Tensor, state: Tensor, rows: Tensor) -> Tensor:
+        """Actions for the trials `rows`, on the device the state came from."""
+        device = self.policy.signal.device
+        trials = rows.cpu().numpy()
+        if len(trials) and trials.max() >= len(self.decisions):
+            more = int(trials.max()) + 1 - len(self.decisions)
+            self.decisions = np.concatenate([self.decisions, np.zeros(more, dtype=np.int64)])
+        horizon, size = self.policy.config.horizon, self.policy.shape[-1]
+        noise = trial_noise(self.seed, trials, self.decisions[trials], horizon * size).reshape(-1, horizon, size)
+        self.decisions[trials] += 1
+        actions = self.policy.sample(images.to(device), state.to(device), torch.from_numpy(noise).to(device))
+        return actions.to(state.device)
+
+
+class DiffusionLearner:
+    """The denoising loss over windows of a frame table."""
+
+    def __init__(self, policy: DiffusionPolicy, frames: DeviceFrames, rows: Tensor, seed: int) -> None:
+        self.module = policy
+        self.config = policy.config
+        self.frames = frames
+        self.rows = rows
+        self.seed = seed
+
+    def draw(self, step: int) -> Draw:
+        """Which windows, how their colours change, and which noise at which diffusion steps."""
+        random, config = generator(self.seed, step), self.config
+        samples = config.batch * config.noise_samples
+        draw = {
+            "window": torch.randint(len(self.rows), (config.batch,), generator=random),
+            "jitter": torch.rand(config.batch, self.module.shape[0], JITTERS, generator=random) * 2 - 1,
+            "step": torch.randint(config.diffusion_steps, (samples,), generator=random),
+            "noise": torch.randn(samples, config.horizon, self.module.shape[-1], generator=random),
+        }
+        return {name: value.to(self.rows.device, non_blocking=True) for name, value in draw.items()}
+
+    def loss(self, draw: Draw) -> Tensor:
+        """Mean squared error of the predicted noise (or clean actions)."""
+        config, policy = self.config, self.module
+        frames = self.rows[draw["window"]]
+        images = self.frames.images[frames].float() / 255
+        images = jitter_colours(
+            images, draw["jitter"], config.jitter_light, config.jitter_saturation, config.jitter_hue
+        )
+        state = self.frames.state[frames]
+        actions = self.frames.actions_from(frames, config.horizon)
+        if config.relative_actions:
+            actions = actions - state[:, None]
+        # One encoding serves several noisy versions: the images cost most of an update.
+        condition = policy.observe(images, state).repeat(config.noise_samples, 1)
+        actions = policy.action_scaling(actions).repeat(config.noise_samples, 1, 1)
+        noisy = policy.noisy(actions, draw["noise"], draw["step"])
+        predicted = policy.unet(noisy, draw["step"], condition)
+        return functional.mse_loss(predicted, draw["noise"] if config.prediction == "noise" else actions)
+
+    def after(self, step: int) -> None:
+        """Nothing to keep."""
+
+
+def cosine_schedule(steps: int) -> Tensor:
+    """Share of signal left after each step of the squared-cosine schedule, no single step losing more than 99.9%."""
+    time = torch.arange(steps + 1, dtype=torch.float64) / steps
+    level = torch.cos((time + 0.008) / 1.008 * torch.pi / 2) ** 2
+    return torch.cumprod((level[1:] / level[:-1]).clamp(min=0.001), 0).float()
+
+
+def build_policy(table: FrameTable, frames: DeviceFrames, config: DiffusionConfig, seed: int) -> DiffusionPolicy:
+    """An untrained policy with the statistics of the table's frames; its weights come from the seed alone."""
+    _, cameras, _, height, width = table.images.shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(mix(seed, -1))
+        policy = DiffusionPolicy(config, (cameras, height, width, table.state.shape[1], table.action.shape[1]))
+    policy.to(frames.state.device)
+    policy.state_scaling.fit(frames.state, config.normalisation)
+    actions = frames.action
+    if config.relative_actions:
+        everything = torch.arange(len(frames.state), device=frames.state.device)
+        actions = frames.actions_from(everything, config.horizon) - frames.state[:, None]
+    policy.action_scaling.fit(actions, config.normalisation)
+    return policy
+
+
+def train_diffusion(
+    table: FrameTable,
+    config: DiffusionConfig,
+    seed: int,
+    folder: Path,
+    progress: Progress,
+    device: str = "cpu",
+    checkpoint_every: int = 200,
+) -> None:
+    """Train on every episode of the table and leave `policy.safetensors` and `policy.json` in the folder.
+
+    Called again on the same folder it goes on where it stopped, to the same weights; a finished and whole policy
+    returns at once, a finished but damaged one is trained again.
+    """
+    identity = identity_of(table, config.to_mapping(), seed)
+    if checkpoint.is_intact(folder, NAME):
+        check_identity(checkpoint.read_description(folder, NAME), identity, folder)
+        return
+    frames = DeviceFrames.of(table, device)
+    policy = build_policy(table, frames, config, seed)
+    learner = DiffusionLearner(policy, frames, torch.arange(len(frames.state), device=frames.state.device), seed)
+    training = train(learner, config.optimisation, folder, identity, progress, checkpoint_every)
+    description = {
+        "kind": "diffusion-policy",
+        "config": config.to_mapping(),
+        "shape": list(policy.shape),
+        "statistics": {"state": policy.state_scaling.to_mapping(), "action": policy.action_scaling.to_mapping()},
+        "episodes": list(table.ids),
+        "seed": seed,
+        "updates": config.updates,
+        "final_loss": float(training.mean_loss),
+        "identity": identity,
+    }
+    checkpoint.write(folder, NAME, training.averaged(), description)
+    checkpoint.ResumePoints(folder).clear()
+
+
+def load_policy(folder: Path, device: str = "cpu") -> DiffusionPolicy:
+    """The finished policy in the folder; CheckpointError when it is missing or damaged."""
+    tensors, description = checkpoint.read(folder, NAME, hint=TRAIN_AGAIN)
+    cameras, height, width, state_size, action_size = description["shape"]
+    config = DiffusionConfig.from_mapping({"preset": "paper", **description["config"]})
+    policy = DiffusionPolicy(config, (cameras, height, width, state_size, action_size))
+    policy.load_state_dict(tensors)
+    policy.description = description
+    return policy.to(device).eval()
+
+
+def identity_of(table: FrameTable, config: dict[str, Any], seed: int) -> str:
+    """A digest of what decides a training's result. Of the images only the shape: hashing gigabytes takes too long."""
+    arrays = (table.starts, table.state, table.action)
+    return checkpoint.digest_of(config, seed, list(table.ids), list(table.images.shape), *(a.tobytes() for a in arrays))

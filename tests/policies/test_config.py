@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.policies.config import Configuration, DiffusionConfig, RemixConfig
+
+CONFIGS = (DiffusionConfig, RemixConfig)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_preset_is_valid_and_survives_plain_data(kind: type[Configuration]) -> None:
+    for name in kind.PRESETS:
+        config = kind.preset(name)
+        assert kind.from_mapping({"preset": "paper", **config.to_mapping()}) == config
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_field_has_a_comment_as_its_help(kind: type[Configuration]) -> None:
+    texts = kind.help()
+    assert set(texts) == {field.name for field in fields(kind)}
+    assert all(texts.values()), texts
+
+
+def test_the_paper_preset_is_the_papers() -> None:
+    config = DiffusionConfig.preset("paper")
+    assert (config.encoder, config.widths, config.time_embedding) == ("resnet18", (128, 256, 512), 128)
+    assert (config.horizon, config.execute, config.diffusion_steps) == (16, 8, 100)
+    assert (config.updates, config.batch) == (50_000, 64)
+
+
+def test_an_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean learning_rate"):
+        DiffusionConfig.from_mapping({"learning_rat": 0.1})
+
+
+def test_an_unknown_preset_lists_the_known() -> None:
+    with pytest.raises(UnknownName, match=r"unknown policy preset 'huge'.*small"):
+        DiffusionConfig.from_mapping({"preset": "huge"})
+
+
+def test_an_unknown_choice_names_the_setting() -> None:
+    with pytest.raises(UnknownName, match=r"encoder: unknown value 'resnet'; did you mean resnet18"):
+        DiffusionConfig.from_mapping({"encoder": "resnet"})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"updates": "many"}, "updates: must be int"),
+        ({"updates": True}, "updates: must be int"),
+        ({"updates": -1}, "updates: must not be negative"),
+        ({"widths": 32}, "widths: must be tuple"),
+        ({"widths": [8, 16, 32], "horizon": 10}, "horizon: must be a multiple of 4"),
+        ({"execute": 17}, "execute: must lie between"),
+        ({"inference_steps": 101}, "inference_steps: must lie between"),
+    ],
+)
+def test_a_wrong_value_names_its_setting(data: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        DiffusionConfig.from_mapping(data)
+
+
+def test_the_room_opens_without_torch() -> None:
+    code = "import sys, factored_scaling.policies, factored_scaling.policies.config; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

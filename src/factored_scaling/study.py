@@ -57,13 +57,16 @@ class Study:
         self._tokens: dict[int, int] = {}
 
     @classmethod
-    def create(cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None) -> Study:
-        """Start a study at a database URL or an SQLite path, and plan its first round."""
+    def create(
+        cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None, planned: bool = True
+    ) -> Study:
+        """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`."""
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         _check_counts(spec, data)
         store = Store.open(address, create=True)
         study = cls(store, store.create_study(spec.name, spec, data), spec)
-        study.plan()
+        if planned:
+            study.plan()
         return study
 
     @classmethod
@@ -86,6 +89,11 @@ class Study:
             store.close()
             raise
         return study
+
+    @classmethod
+    def open_by_id(cls, address: str | Path, id_: int) -> Study:
+        """Open a study by its number in the database, as worker processes do."""
+        return cls(Store.open(address, create=False), id_)
 
     def __enter__(self) -> Study:
         return self
@@ -131,6 +139,16 @@ class Study:
         resolve(spec, Row(score=0.0, demos=demos))  # names and numbers are checked as a result's would be
         counts = {name: demos[name] for name in spec.names}
         run = run_spec(spec, self.dataset, counts, seed)
+        return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
+
+    def add_training_set(self, episodes: Sequence[str], seed: int = 0) -> int:
+        """Add one run on exactly these episodes; returns its id."""
+        spec, home = self.spec, {episode.id: episode.factor for episode in self.dataset.episodes}
+        unknown = [id_ for id_ in episodes if id_ not in home]
+        if unknown:
+            raise InvalidInput(f"episode {unknown[0]!r} is not in the dataset ({len(unknown)} unknown)")
+        counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
+        run = RunSpec(tuple(episodes), spec.policy, spec.evaluation, seed, spec.task)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
 
     def runs(self) -> list[RunRow]:

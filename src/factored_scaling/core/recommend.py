@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,6 +180,24 @@ def recommend(
         text = f"{spending.left:g} of the budget is left unspent: every factor is at its cap or costs more than that"
         warnings = (*warnings, text)
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, chosen, spending.left)
+
+
+def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:
+    """What the curves together say of an allocation: the score now plus every curve's own gain.
+
+    Exact for an allocation to one combination, where it is that curve's prediction. Otherwise the gains are added,
+    which the method does not claim and data of one factor that help another can break; None where curves overlap.
+    """
+    if not reports or spec.construction == "pair":
+        return None
+    spent = [sum(allocation[name] for name in report.curve.combination.factors) for report in reports]
+    total = sum(spent)
+    if total == 0:
+        return None
+    now = sum(count * report.now for count, report in zip(spent, reports, strict=True)) / total
+    sizes = [report.curve.combination.size for report in reports]
+    gain = sum(r.curve.at(size + count) - r.now for r, size, count in zip(reports, sizes, spent, strict=True))
+    return min(1.0, max(0.0, now + gain))
 
 
 def _with_costs(spec: StudySpec, reports: tuple[CurveReport, ...]) -> list[tuple[CurveReport, float]]:

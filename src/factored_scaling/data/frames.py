@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,3 +68,31 @@ class FrameTable:
             tuple(id_ for table in tables for id_ in table.ids),
             tuple(factor for table in tables for factor in table.factors),
         )
+
+    def save(self, path: Path) -> None:
+        """Write the table as one safetensors file, whole or not at all."""
+        from safetensors.numpy import save_file
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        arrays: dict[str, NDArray[Any]] = {
+            "images": self.images,
+            "state": self.state,
+            "action": self.action,
+            "starts": self.starts,
+        }
+        save_file(arrays, partial, {"episodes": json.dumps([self.ids, self.factors])})
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> FrameTable:
+        """Read what `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                ids, factors = json.loads(file.metadata()["episodes"])
+                arrays = {name: file.get_tensor(name) for name in ("images", "state", "action", "starts")}
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise InvalidInput(f"is not a whole frame table ({error})", where=str(path), hint="remove it") from None
+        return cls(**arrays, ids=tuple(ids), factors=tuple(factors))

@@ -1,1 +1,1 @@
-
+"""Where runs happen."""

@@ -1,0 +1,153 @@
+"""fsc run: carry out what is pending, with progress bars, on this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.study import Study
+    from factored_scaling.work import WorkOptions
+
+
+@click.command("run")
+@study_argument
+@click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps: where networks are trained.")
+@click.option(
+    "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Tries before a run stays failed."
+)
+@click.option("--retry-failed", is_flag=True, help="Also take up runs that failed before.")
+@click.option(
+    "--lease",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Seconds of silence after which a worker counts as dead.",
+)
+def run_command(study: str, workers: int | None, device: str, attempts: int, retry_failed: bool, lease: float) -> None:
+    """Train and evaluate every pending run of a simulated study.
+
+    Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
+    machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
+    """
+    from factored_scaling.work import WorkOptions
+
+    target = Target.parse(study)
+    folder = target.folder or Path.cwd()
+    with target.study() as opened:
+        opened.plan()
+        if opened.spec.task is None:
+            hint = "add `task: tabletop/pick-place`, or train it yourself and `fsc record` the scores"
+            raise InvalidInput("this study names no simulator task", where="task", hint=hint)
+        if retry_failed:
+            for run in opened.runs():
+                if run.state == "failed":
+                    opened.store.retry(run.id)
+        complete = work_off(opened, target.address, folder, WorkOptions(lease, attempts, device), workers)
+        failed = [run for run in opened.runs() if run.state == "failed"]
+    for run in failed:
+        click.echo(f"run {run.id} failed: {run.error}", err=True)
+    if not complete:
+        click.echo("stopped; the same command goes on from here", err=True)
+        sys.exit(130)
+    if failed:
+        sys.exit(1)
+    click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
+
+
+def work_off(
+    study: Study, address: str | Path | None, folder: Path, options: WorkOptions, workers: int | None = None
+) -> bool:
+    """Carry out all pending runs with a bar for the whole and one per worker; False when stopped."""
+    from factored_scaling.exec.local import run_workers
+    from factored_scaling.work import work
+
+    assert address is not None
+    waiting = [run for run in study.runs() if run.state in ("pending", "running")]
+    if not waiting:
+        return True
+    count = min(workers or os.cpu_count() or 1, len(waiting))
+    done = sum(run.state == "done" for run in study.runs())
+    with Bars(done, done + len(waiting), count) as bars:
+        return run_workers(count, work, (address, study.id, folder, options), bars.hear)
+
+
+class Bars:
+    """Progress of all workers; plain lines when the output is not a terminal."""
+
+    def __init__(self, done: int, total: int, workers: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True, highlight=False)
+        self._live = self._console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            disable=not self._live,
+        )
+        self._all = self._progress.add_task("runs", total=total, completed=done, note="")
+        self._tasks: dict[int, Any] = {}
+        self._begun, self._total, self._first = _now(), total, done
+        self._done = done
+        self._share: dict[int, float] = {}
+        self._workers = workers
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def hear(self, message: tuple[str, int, int, int, str]) -> None:
+        """Show one message of a worker."""
+        kind, run, done, total, note = message
+        if kind in ("train", "evaluate"):
+            if run not in self._tasks:
+                self._tasks[run] = self._progress.add_task(f"  run {run}", total=total, note=note)
+            label = f"  run {run} {'training' if kind == 'train' else 'evaluating'}"
+            self._progress.update(self._tasks[run], description=label, completed=done, total=total, note=note)
+            # training is nearly all of a run's time; rolling out is taken as the last tenth
+            self._share[run] = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
+        else:
+            self._close(kind, run, note)
+        self._progress.update(self._all, note=self._time_left())
+
+    def _close(self, kind: str, run: int, note: str) -> None:
+        if run in self._tasks:
+            self._progress.remove_task(self._tasks.pop(run))
+        self._share.pop(run, None)
+        if kind in ("done", "failed"):
+            self._done += 1
+            self._progress.update(self._all, completed=self._done)
+        if kind != "done":
+            self._console.print(f"run {run}: {kind}: {note}", markup=False)
+        elif not self._live:
+            self._console.print(f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False)
+
+    def _time_left(self) -> str:
+        finished = self._done - self._first + sum(self._share.values())
+        if finished < 0.2:
+            return ""
+        left = (_now() - self._begun) / finished * (self._total - self._first - finished)
+        minutes, seconds = divmod(round(max(left, 0)), 60)
+        return f"{minutes}:{seconds:02d} left"
+
+
+def _now() -> float:
+    import time
+
+    return time.monotonic()

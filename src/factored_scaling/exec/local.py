@@ -1,0 +1,123 @@
+"""This machine's worker processes: started, listened to, restarted when killed, stopped cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+from types import FrameType
+from typing import Any
+
+PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
+_RESTARTS = 5  # of one worker that keeps dying
+
+
+class Stopped(BaseException):
+    """Raised in a worker at a safe point after a stop was asked for. Not an Exception: nothing should swallow it."""
+
+
+class Line:
+    """A worker's line to the process that started it."""
+
+    def __init__(self, messages: Any, stop: Event, parent: int) -> None:
+        self._messages = messages
+        self._stop = stop
+        self._parent = parent
+
+    def say(self, message: object) -> None:
+        """Tell the parent something; it may be shown to a person."""
+        self._messages.put(message)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether to end at the next safe point: asked to, or orphaned because the parent was killed."""
+        return self._stop.is_set() or os.getppid() != self._parent
+
+    def check(self) -> None:
+        """A safe point."""
+        if self.stopping:
+            raise Stopped
+
+
+def run_workers(
+    count: int, entry: Callable[..., None], arguments: tuple[Any, ...], hear: Callable[[Any], None]
+) -> bool:
+    """Run `entry(line, *arguments)` in `count` fresh processes until all return; False when stopped by Ctrl-C.
+
+    A worker that dies (killed, out of memory) is started again, up to five times in all. The first Ctrl-C or SIGTERM
+    asks the workers to end at a safe point, the second ends them at once.
+    """
+    context = multiprocessing.get_context("spawn")
+    messages, stop = context.Queue(), context.Event()
+
+    def start() -> SpawnProcess:
+        process = context.Process(target=_worker, args=(entry, messages, stop, os.getpid(), arguments), daemon=False)
+        process.start()
+        return process
+
+    interrupts = _Interrupts(stop)
+    with interrupts:
+        workers = [start() for _ in range(count)]
+        restarts = _RESTARTS
+        while workers:
+            try:
+                hear(messages.get(timeout=0.2))
+                continue
+            except queue.Empty:
+                pass
+            if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
+                for worker in workers:
+                    worker.terminate()
+            alive = [worker for worker in workers if worker.is_alive()]
+            for worker in workers:
+                if worker not in alive and worker.exitcode and not stop.is_set() and restarts > 0:
+                    restarts -= 1
+                    alive.append(start())
+            workers = alive
+        while True:
+            try:
+                hear(messages.get(timeout=0.05))
+            except queue.Empty:
+                break
+    return not stop.is_set()
+
+
+class _Interrupts:
+    """Counts Ctrl-C and SIGTERM instead of dying of them. Only the main thread can listen to signals."""
+
+    def __init__(self, stop: Event) -> None:
+        self.count = 0
+        self._stop = stop
+        self._since: float | None = None
+        self._before: dict[int, Any] = {}
+
+    @property
+    def elapsed(self) -> float:
+        return 0.0 if self._since is None else time.monotonic() - self._since
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self._since = self._since or time.monotonic()
+        self._stop.set()
+
+
+def _worker(entry: Callable[..., None], messages: Any, stop: Event, parent: int, arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
+    with contextlib.suppress(Stopped):
+        entry(Line(messages, stop, parent), *arguments)

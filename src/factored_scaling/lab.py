@@ -1,0 +1,172 @@
+"""A lab made of a simulator and a policy: it collects, trains, measures and embeds behind the ports.
+
+An episode's id says all about it: `camera_pose/17` is the demonstration of camera_pose with random seed 17, the same
+on every machine. So frames are a cache that can be deleted, and a study needs to keep ids only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.core.dataset import Episode
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.scores import Trial
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.policies.config import DiffusionConfig, RemixConfig
+from factored_scaling.ports import Progress
+from factored_scaling.sim import Condition, DemoRequest, load_task
+
+if TYPE_CHECKING:
+    from factored_scaling.policies.remix import RemixResult
+
+CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
+DEMOS_AT_ONCE = 64  # demonstrations made between two reports of progress
+DATASET_STRIDE = 100_000  # dataset seed s numbers its episodes from s times this
+NOMINAL = "nominal"
+
+
+class Lab:
+    """One task of a simulator and everything a study asks of it. `folder` holds frames and trained policies."""
+
+    def __init__(self, task: str, folder: Path, device: str = "cpu", image_size: int | None = None) -> None:
+        self.task = load_task(task, image_size)
+        self.folder = folder
+        self.device = device
+        self._frames: FrameTable | None = None
+
+    @classmethod
+    def of_run(cls, run: RunSpec, folder: Path, device: str = "cpu") -> Lab:
+        """The lab that a run's task and image size ask for."""
+        if run.task is None:
+            raise InvalidInput(
+                "this study names no simulator task", where="task", hint="measure it yourself and `fsc record`"
+            )
+        return cls(run.task, folder, device, run.policy.get("image_size"))
+
+    def collect(self, order: Mapping[str, int], seed: int, progress: Progress) -> Sequence[Episode]:
+        """Demonstrate `order[factor]` episodes per factor, numbered from `seed` on, and keep their frames."""
+        episodes = []
+        for factor, count in order.items():
+            if factor != NOMINAL and factor not in self.task.factors:
+                raise UnknownFactor(factor, self.task.factors)
+            varied = None if factor == NOMINAL else factor
+            episodes += [Episode(f"{factor}/{seed + index}", varied) for index in range(count)]
+        self.frames([episode.id for episode in episodes], progress)
+        return episodes
+
+    def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """The episodes' frames, from the cache or demonstrated now."""
+        if self._frames is None:
+            tables = [FrameTable.load(path) for path in sorted(self._cache.glob("*.safetensors"))]
+            self._frames = FrameTable.concatenate(tables) if tables else None
+        known = set(self._frames.ids) if self._frames is not None else set()
+        missing = [id_ for id_ in ids if id_ not in known]
+        for start in range(0, len(missing), DEMOS_AT_ONCE):
+            progress(start, len(missing), "demonstrating")
+            batch = missing[start : start + DEMOS_AT_ONCE]
+            made = self.task.demonstrate([_request(id_, self.task.factors) for id_ in batch], self.device)
+            made.save(self._cache / f"{hashlib.sha256(repr(batch).encode()).hexdigest()[:16]}.safetensors")
+            self._frames = made if self._frames is None else FrameTable.concatenate([self._frames, made])
+        if missing:
+            progress(len(missing), len(missing), "demonstrating")
+        assert self._frames is not None
+        return self._frames.select(ids)
+
+    def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
+        """Train the run's diffusion policy in `folder`, going on where it stopped."""
+        from factored_scaling.policies.diffusion import train_diffusion
+
+        config = policy_config(run.policy)
+        table = self.frames(run.episodes, progress)
+        train_diffusion(table, config, run.seed, folder, progress, self.device)
+
+    def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
+        """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
+        from factored_scaling.policies.diffusion import load_policy
+
+        policy = load_policy(folder, self.device)
+        conditions = self.conditions(run.evaluation)
+        for start in range(0, len(conditions), CHUNK):
+            chunk = conditions[start : start + CHUNK]
+            progress(start, len(conditions), "rolling out")
+            if all(condition.key in done for condition in chunk):
+                continue
+            actor = policy.actor(run.seed * len(conditions) + start)
+            for condition, score in self.task.rollout(actor, chunk, policy.config.execute, self.device):
+                assert condition.factor is not None
+                yield Trial(condition.key, score, (condition.factor,), str(condition.setting))
+        progress(len(conditions), len(conditions), "rolling out")
+
+    def conditions(self, evaluation: Mapping[str, Any]) -> list[Condition]:
+        """Factors × held-out settings × initial states; neighbours differ in factor, so a chunk is a fair sample."""
+        settings, states = evaluation_sizes(evaluation, self.task.settings_per_factor)
+        return [
+            Condition(factor, setting, initial)
+            for initial in range(states)
+            for setting in range(settings)
+            for factor in self.task.factors
+        ]
+
+    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
+        """The policy's embedding of each episode's first observation."""
+        from factored_scaling.policies.diffusion import load_policy
+
+        table = self.frames(episodes, _silent)
+        return load_policy(folder, self.device).embed(table.images[table.starts[:-1]])
+
+    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
+        """The policy's embedding of each held-out initial observation, in the order of `conditions`."""
+        from factored_scaling.policies.diffusion import load_policy
+
+        images, _ = self.task.first_frames(self.conditions(run.evaluation), self.device)
+        return load_policy(folder, self.device).embed(images)
+
+    def remix(
+        self, episodes: Sequence[str], settings: Mapping[str, Any], seed: int, folder: Path, progress: Progress
+    ) -> RemixResult:
+        """Re-Mix's domain weights for the episodes."""
+        from factored_scaling.policies.remix import train_remix
+
+        table = self.frames(episodes, progress)
+        return train_remix(table, RemixConfig.from_mapping(settings), seed, folder, progress, self.device)
+
+    @property
+    def _cache(self) -> Path:
+        return self.folder / "demos" / f"{self.task.name.replace('/', '-')}-{self.task.image_size}"
+
+
+def policy_config(policy: Mapping[str, Any]) -> DiffusionConfig:
+    """The diffusion policy that a study's `policy:` describes; `image_size` is the simulator's business."""
+    return DiffusionConfig.from_mapping({key: value for key, value in policy.items() if key != "image_size"})
+
+
+def evaluation_sizes(evaluation: Mapping[str, Any], most_settings: int) -> tuple[int, int]:
+    """Held-out settings per factor and initial states per setting, as a study's `evaluation:` gives them."""
+    sizes = {"settings": most_settings, "initial_states": 6}
+    for key, value in evaluation.items():
+        if key not in sizes:
+            raise InvalidInput(f"unknown key {key!r}", where="evaluation", hint="known: settings, initial_states")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidInput(f"expected a whole number of at least 1, not {value!r}", where=f"evaluation.{key}")
+        sizes[key] = value
+    if sizes["settings"] > most_settings:
+        raise InvalidInput(f"at most {most_settings} held-out settings exist", where="evaluation.settings")
+    return sizes["settings"], sizes["initial_states"]
+
+
+def _request(id_: str, factors: Sequence[str]) -> DemoRequest:
+    name, _, number = id_.rpartition("/")
+    if not number.isdigit() or (name != NOMINAL and name not in factors):
+        raise InvalidInput(f"episode {id_!r} is not one of this simulator's", hint="ids are FACTOR/NUMBER")
+    return DemoRequest(id_, None if name == NOMINAL else name, int(number))
+
+
+def _silent(done: int, total: int, note: str = "") -> None:
+    """Progress that nobody watches."""

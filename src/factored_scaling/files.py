@@ -15,37 +15,55 @@ from typing import Any
 
 import yaml
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, suggest
 
 _MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
-_WHOLE = re.compile(r"\d+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_MOST_YAML = 1024 * 1024
+_MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a slip of the finger must not fill the disk
+_MOST_POLICIES = 100_000
+_WHOLE = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FIXED = ("combination", "n", "score", "trials", "seed", "factor")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-4 as a number, which YAML 1.1 calls a text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads back."""
+
+
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 def read_spec(path: Path) -> StudySpec:
     """A study.yaml. Mistakes are reported with line and column."""
-    text = _text(path)
+    text = _text(path, _MOST_YAML)
     data, places = _yaml(text, path)
     try:
         if not isinstance(data, dict):
-            raise InvalidInput("expected `name:`, `factors:` and so on", hint="see `fsc init --help` for an example")
-        return StudySpec.from_mapping(data)
+            raise InvalidInput("expected `name:`, `factors:` and so on", hint="`fsc init` writes an example to edit")
+        return _of_moderate_size(StudySpec.from_mapping(data))
     except InvalidInput as error:
         raise error.at(_yaml_place(path, error.where, places)) from None
 
 
 def write_spec(spec: StudySpec, path: Path) -> None:
     """Write a study.yaml that `read_spec` reads back to an equal spec."""
-    write_text(path, yaml.safe_dump(spec.to_mapping(), sort_keys=False, allow_unicode=True, default_flow_style=None))
+    data = spec.to_mapping()
+    write_text(path, yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None))
 
 
 def read_results(path: Path, spec: StudySpec) -> Results:
     """A results.csv, checked row by row against the study. `-` reads standard input."""
-    text = sys.stdin.read() if str(path) == "-" else _text(path)
-    name = "standard input" if str(path) == "-" else str(path)
+    text, name = _text(path), _name(path)
     try:
         rows, places = _csv_rows(text)
         results = Results.from_rows(rows, places)
@@ -70,12 +88,15 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
 
 def read_json(path: Path) -> Any:
     """A JSON file."""
+    text = _text(path)
     try:
-        return json.loads(_text(path))
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise InvalidInput(
             f"not JSON ({error.msg})", where=f"{path}: line {error.lineno}, column {error.colno}"
         ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        raise InvalidInput(f"not JSON that can be read ({error})", where=str(path)) from None
 
 
 def read_weights(path: Path) -> dict[str, float]:
@@ -89,8 +110,13 @@ def read_weights(path: Path) -> dict[str, float]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise InvalidInput("is a folder, not a file", where=str(path))
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror or error})", where=str(path)) from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -103,59 +129,94 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _text(path: Path) -> str:
+def _name(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def _text(path: Path, most: int = _MOST_BYTES) -> str:
+    """The text of a file, or of standard input for `-`."""
+    where = _name(path)
     try:
-        if path.is_dir():
-            raise InvalidInput("is a folder, not a file", where=str(path))
-        if path.stat().st_size > _MOST_BYTES:
-            raise InvalidInput(f"is larger than {_MOST_BYTES >> 20} MB; is this the right file?", where=str(path))
-        data = path.read_bytes()
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(most + 1)  # no more, whatever the file says of its size: it may be a device
     except FileNotFoundError:
-        raise InvalidInput("no such file", where=str(path)) from None
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror or error})", where=str(path)) from None
+        raise InvalidInput("no such file", where=where) from None
+    except IsADirectoryError:
+        raise InvalidInput("is a folder, not a file", where=where) from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot be read ({getattr(error, 'strerror', None) or error})", where=where) from None
+    if len(data) > most:
+        raise InvalidInput(f"is larger than {most >> 20} MB", where=where, hint="is this the right file?")
     try:
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidInput("is not a text file in UTF-8", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInput("is not text in UTF-8", where=f"{where}: line {line}", hint="save it as UTF-8") from None
     if "\0" in text:
-        raise InvalidInput("is a binary file, not text", where=str(path))
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InvalidInput("is a binary file, not text", where=f"{where}: line {line}", hint="save it as UTF-8 text")
     if not text.strip():
-        raise InvalidInput("is empty", where=str(path))
+        raise InvalidInput("is empty", where=where)
     return text
+
+
+def _of_moderate_size(spec: StudySpec) -> StudySpec:
+    if spec.total > _MOST_DEMOS:
+        what = f"{spec.total} demos in all; at most {_MOST_DEMOS} can be planned with"
+        raise InvalidInput(what, where="factors", hint="is a number too long?")
+    policies = spec.seeds * sum(min(spec.points, c.size + 1) for c in spec.combinations())
+    if policies > _MOST_POLICIES:
+        what = f"{policies} policies to train; at most {_MOST_POLICIES} can be planned"
+        raise InvalidInput(what, where="seeds" if spec.seeds > 1 else "points", hint="is a number too long?")
+    return spec
 
 
 def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
     """Plain data and the line and column of every key and item, by its path (`factors.camera_pose`, `groups[1]`)."""
     places: dict[str, tuple[int, int]] = {}
     seen: set[int] = set()
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = f"{path}: line {before.count(chr(10)) + 1}, column {error.position - before.rfind(chr(10))}"
+        raise InvalidInput(f"a control character (number {error.character})", where=place, hint="remove it") from None
+
+    def scalar(node: yaml.Node) -> Any:
+        try:
+            value = loader.construct_object(node)
+        except (ValueError, KeyError, AttributeError, TypeError):  # 2024-13-45, !!bool maybe, 5000 digits
+            what = f"{shown(node.value)} cannot be read as the kind of value it looks like"
+            raise InvalidInput(what, where=_mark(node), hint="put it in quotes if it is a text") from None
+        if isinstance(value, int) and not isinstance(value, bool) and not _PLAIN_WHOLE.fullmatch(node.value):
+            what = f"{node.value} would be read as {value}"  # 030 is 24 in YAML, and 1:30 is 90
+            raise InvalidInput(what, where=_mark(node), hint="write whole numbers in plain digits")
+        return value
 
     def build(node: yaml.Node, name: str) -> Any:
-        line, column = node.start_mark.line + 1, node.start_mark.column + 1
-        places.setdefault(name, (line, column))
-        place = f"line {line}, column {column}"
+        places.setdefault(name, (node.start_mark.line + 1, node.start_mark.column + 1))
         if id(node) in seen:
-            raise InvalidInput("YAML aliases are not supported", where=place, hint="write the value out")
+            raise InvalidInput("YAML aliases are not supported", where=_mark(node), hint="write the value out")
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             mapping: dict[Any, Any] = {}
             for key_node, value_node in node.value:
-                key = loader.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None
-                child = f"{name}.{key}" if name else str(key)
-                row, col = key_node.start_mark.line + 1, key_node.start_mark.column + 1
+                key = scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
                 if not isinstance(key, str):
-                    raise InvalidInput(
-                        f"{key_node.value!r} is not a name", where=f"line {row}, column {col}", hint="quote it"
-                    )
+                    what = shown(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                    raise InvalidInput(f"{what} is not a name", where=_mark(key_node), hint="names are texts")
                 if key in mapping:
-                    raise InvalidInput(f"{key!r} appears twice", where=f"line {row}, column {col}")
-                places[child] = (row, col)
+                    raise InvalidInput(f"{key!r} appears twice", where=_mark(key_node), hint="keep one of them")
+                child = f"{name}.{key}" if name else key
+                places[child] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
                 mapping[key] = build(value_node, child)
             return mapping
         if isinstance(node, yaml.SequenceNode):
             return [build(item, f"{name}[{index}]") for index, item in enumerate(node.value)]
-        return loader.construct_object(node)
+        return scalar(node)
 
     try:
         node = loader.get_single_node()
@@ -164,21 +225,23 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
         mark = error.problem_mark
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         raise InvalidInput(f"not valid YAML ({error.problem})", where=where) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"not valid YAML ({str(error).splitlines()[0] if str(error) else 'nested too deep'})", where=str(path)
-        ) from None
+    except RecursionError:
+        raise InvalidInput("not valid YAML (nested too deep)", where=str(path)) from None
     except InvalidInput as error:
         raise error.at(str(path)) from None
     finally:
         loader.dispose()
 
 
+def _mark(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
+
+
 def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -> str:
     """The place of `where` or of the nearest thing around it that exists in the file."""
     name = where
     while name and name not in places:
-        name = re.sub(r"(\.[^.\[]*|\[\d+\]|^[^.\[]*)$", "", name)
+        name = name[: max(name.rfind("."), name.rfind("["), 0)]
     line, column = places.get(name, (1, 1))
     return f"{path}: line {line}, column {column}"
 
@@ -188,43 +251,46 @@ def _csv_rows(text: str) -> tuple[list[dict[str, Any]], list[str]]:
     rows: list[dict[str, Any]] = []
     places: list[str] = []
     header: list[str] = []
+    end = 0
     try:
         for cells in reader:
+            line, end = end + 1, reader.line_num  # a cell in quotes may go over several lines
             if not any(cell.strip() for cell in cells):
                 continue
             if not header:
                 header = [cell.strip() for cell in cells]
-                _check_header(header)
+                _check_header(header, f"header (line {line})")
                 continue
-            place = f"row {len(rows) + 1} (line {reader.line_num})"
+            place = f"row {len(rows) + 1} (line {line})"
             if len(cells) != len(header):
-                raise InvalidInput(f"{len(cells)} cells where the header has {len(header)}", where=place)
+                column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
+                what = f"{len(cells)} cells where the header has {len(header)}"
+                raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
             rows.append(_csv_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), place))
             places.append(place)
     except csv.Error as error:
-        raise InvalidInput(f"not valid CSV ({error})", where=f"line {reader.line_num}") from None
+        where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
+        raise InvalidInput(f"not valid CSV ({error})", where=where) from None
     if not rows:
         raise InvalidInput("has a header but no rows", hint="one row per measured policy")
     return rows, places
 
 
-def _check_header(header: Sequence[str]) -> None:
+def _check_header(header: Sequence[str], place: str) -> None:
     for number, column in enumerate(header, start=1):
-        where = f"header (line 1), column {number}"
+        where = f"{place}, column {number}"
         if column not in _FIXED and not (column.startswith("demos:") and len(column) > 6):
-            semicolons = "separate the columns by commas" if ";" in column else ""
-            hint = semicolons or suggest(column, (*_FIXED, "demos:NAME"))
-            raise InvalidInput(f"unknown column {column!r}", where=where, hint=hint)
-        if list(header).count(column) > 1:
-            raise InvalidInput(f"column {column!r} appears twice", where=where)
+            separators = ";" in column or "\t" in column
+            hint = "separate the columns by commas" if separators else suggest(column, (*_FIXED, "demos:NAME"))
+            raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
+        if header.index(column) < number - 1:
+            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
     general = any(column.startswith("demos:") for column in header)
     if general and ("combination" in header or "n" in header):
-        raise InvalidInput("both demos: columns and combination or n", where="header (line 1)", hint="use one form")
+        raise InvalidInput("both demos: columns and combination or n", where=place, hint="use one form")
     for needed in ("score",) if general else ("combination", "n", "score"):
         if needed not in header:
-            raise InvalidInput(
-                f"no column {needed!r}", where="header (line 1)", hint=f"columns are {', '.join(_FIXED)}"
-            )
+            raise InvalidInput(f"no column {needed!r}", where=place, hint=f"columns are {', '.join(_FIXED)}")
 
 
 def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
@@ -232,7 +298,7 @@ def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
     for column, cell in cells.items():
         if not cell:
             if column.startswith("demos:"):
-                raise InvalidInput("missing", where=f"{place}, column {column}")
+                raise InvalidInput("missing", where=f"{place}, column {column}", hint="0 where none was used")
             continue
         if column.startswith("demos:"):
             row.setdefault("demos", {})[column[6:]] = _whole(cell, f"{place}, column {column}")
@@ -247,12 +313,12 @@ def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
 
 def _whole(cell: str, where: str) -> int:
     if not _WHOLE.fullmatch(cell) or len(cell) > 15:
-        raise InvalidInput(f"expected a whole number, not {cell!r}", where=where)
+        raise InvalidInput(f"expected a whole number, not {shown(cell)}", where=where)
     return int(cell)
 
 
 def _number(cell: str, where: str) -> float:
     if not _NUMBER.fullmatch(cell):
         hint = "write 45% as 0.45" if cell.endswith("%") else ""
-        raise InvalidInput(f"expected a number in [0, 1], not {cell!r}", where=where, hint=hint)
+        raise InvalidInput(f"expected a number in [0, 1], not {shown(cell)}", where=where, hint=hint)
     return float(cell)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
+from factored_scaling.core.checks import real, shown
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_spec
@@ -25,6 +28,7 @@ from factored_scaling.store import Measurement, RoundRow, RunRow, Store
 Told = float | Sequence[float] | Sequence[Trial] | Mapping[str, "float | Sequence[float]"]
 
 DAY = 24 * 3600.0
+MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,18 @@ class Study:
         """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`."""
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         _check_counts(spec, data)
+        new = isinstance(address, Path) and not address.exists()
         store = Store.open(address, create=True)
-        study = cls(store, store.create_study(spec.name, spec, data), spec)
-        if planned:
-            study.plan()
+        try:
+            study = cls(store, store.create_study(spec.name, spec, data), spec)
+            if planned:
+                study.plan()
+        except BaseException:
+            store.close()
+            if new:  # an empty record would stand in the way of the next try
+                for left in Path(address).parent.glob(f"{glob.escape(Path(address).name)}*"):
+                    left.unlink()
+            raise
         return study
 
     @classmethod
@@ -226,28 +238,21 @@ class Study:
     def import_results(self, results: Results, source: str) -> int:
         """Take in measured means: each row goes to the run with its training set and seed, which is then done.
 
-        Rows without a seed belong to seed 0. Rows that say the same of the same policy (the full-data policy is often
-        listed under every curve) count once. Returns how many scores were new.
+        Rows without a seed belong to seed 0. Rows that say the same of the same policy under different curves (the
+        full-data policy is often listed under every one) count once; so do rows that are stored already. Returns how
+        many scores were new.
         """
-        spec = self.spec
-        by_run: dict[int, list[Measurement]] = {}
-        seen: set[tuple[Any, ...]] = set()
-        for index, row in enumerate(results.rows):
-            demos, _ = resolve(spec, row)
-            identity = (demos, row.seed, row.factor, row.score, row.trials)
-            if identity in seen:
-                continue
-            seen.add(identity)
-            run_id = self.add(dict(zip(spec.names, demos, strict=True)), row.seed or 0)
-            measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
-            by_run.setdefault(run_id, []).append(measurement)
-        stored = 0
-        for run_id, measurements in by_run.items():
-            known = {(m.factor, m.score, m.trials) for m in self.store.scores(run_id)}
-            fresh = [m for m in measurements if (m.factor, m.score, m.trials) not in known]
-            stored += self.store.append_scores(run_id, fresh) if fresh else 0
+        planned, told = self._measured(results, source)
+        stored = self.store.study_scores(self.id)
+        known = {run.digest: stored.get(run.id, []) for run in self.runs()}
+        fresh = {digest: _fresh(means, known.get(digest, [])) for digest, means in told.items()}
+        # From here on nothing is refused any more: the file is taken in whole or not at all.
+        ids = self.store.add_runs(self.id, self.round.index, list(planned.values()))
+        for run_id, digest in zip(ids, planned, strict=True):
+            if fresh[digest]:
+                self.store.append_scores(run_id, fresh[digest])
             self.finish(run_id)
-        return stored
+        return sum(len(means) for means in fresh.values())
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
@@ -269,6 +274,12 @@ class Study:
     def recommend(self, budget: int, strategy: str = "auto", fit: str = "power-law", **options: Any) -> Recommendation:
         """How many demonstrations of each factor to collect next."""
         return recommend(self.spec, self.results(), budget, strategy, fit, **options)
+
+    def ordered(self) -> dict[str, Any] | None:
+        """The recommendation saved last, if it was saved in this round: an order is followed once."""
+        found = self.store.documents(self.id, "recommendation")
+        latest = [row for row in found if row.key == "latest" and row.created >= self.round.created]
+        return dict(latest[0].body) if latest else None
 
     def extend(
         self, collected: Mapping[str, int] | Iterable[Episode], order: Mapping[str, Any] | None = None
@@ -299,6 +310,30 @@ class Study:
                 where="study.yaml",
                 hint="demos collected since belong in `fsc extend`; for other factors start a new study",
             )
+
+    def _measured(self, results: Results, source: str) -> tuple[dict[str, PlannedRun], dict[str, list[Measurement]]]:
+        """The runs that rows belong to, and what the rows say of them, by digest."""
+        spec, dataset = self.spec, self.dataset
+        planned: dict[str, PlannedRun] = {}
+        told: dict[str, list[Measurement]] = {}
+        repeats: Counter[tuple[Any, ...]] = Counter()
+        seen: set[tuple[Any, ...]] = set()
+        for index, row in enumerate(results.rows):
+            demos, own = resolve(spec, row)
+            identity = (demos, row.seed, row.factor, row.score, row.trials)
+            repeats[own, identity] += 1  # the same under one curve twice is two measurements
+            if (identity, repeats[own, identity]) in seen:
+                continue
+            seen.add((identity, repeats[own, identity]))
+            counts = dict(zip(spec.names, demos, strict=True))
+            run = PlannedRun(run_spec(spec, dataset, counts, row.seed or 0), counts, ())
+            try:
+                measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
+            except InvalidInput as error:
+                raise error.at(f"{source}: {row.place}") from None
+            planned.setdefault(run.spec.digest, run)
+            told.setdefault(run.spec.digest, []).append(measurement)
+        return planned, told
 
     def _taken(self, row: RunRow) -> Run:
         self._tokens[row.id] = row.lease_token
@@ -339,8 +374,9 @@ def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> t
         factor = None if name == "nominal" else name
         if factor is not None and factor not in spec.names:
             raise UnknownFactor(name, spec.names)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidInput(f"expected a whole number of demos, not {count!r}", where=name)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
+            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
+            raise InvalidInput(what, where=name)
         index = dataset.count(factor)
         for _ in range(count):
             while f"{name}/{index}" in taken:
@@ -348,6 +384,27 @@ def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> t
             taken.add(f"{name}/{index}")
             made.append(Episode(f"{name}/{index}", factor))
     return tuple(made)
+
+
+def _fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Measurement]:
+    """What is told and not stored yet; nothing that is stored may be told otherwise under the same source."""
+    sources = {(m.factor, m.source): m for m in stored}
+    left = Counter((m.factor, m.score, m.trials) for m in stored)
+    fresh = []
+    for measurement in told:
+        same = (measurement.factor, measurement.score, measurement.trials)
+        if left[same] > 0:
+            left[same] -= 1
+            continue
+        known = sources.get((measurement.factor, measurement.source))
+        if known is not None:
+            raise InvalidInput(
+                f"is stored already with score {known.score:g}, not {measurement.score:g}",
+                where=measurement.source,
+                hint="results never change; import a correction under another file name",
+            )
+        fresh.append(measurement)
+    return fresh
 
 
 def _rows(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
@@ -364,22 +421,20 @@ def _rows(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) ->
 
 
 def _told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement]]:
-    if isinstance(outcome, Mapping):
-        trials, means = [], []
-        for name, part in outcome.items():
-            factor = tuple(name.split("+"))
-            _check_factors(factor, spec)
-            if isinstance(part, int | float):
-                means.append(Measurement(float(part), None, factor, "told"))
-            else:
-                scores: Sequence[float] = part
-                trials += [Trial(f"told/{name}/{index}", score, factor) for index, score in enumerate(scores)]
-        return trials, means
-    if isinstance(outcome, int | float):
-        return [], [Measurement(float(outcome), None, (), "told")]
-    trials = []
-    for index, told in enumerate(cast("Sequence[float | Trial]", outcome)):
-        trials.append(told if isinstance(told, Trial) else Trial(f"told/{index}", told))
+    parts: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {"": outcome}
+    trials: list[Trial] = []
+    means: list[Measurement] = []
+    for name, part in parts.items():
+        factor = tuple(name.split("+")) if name else ()
+        _check_factors(factor, spec)
+        mean = float(part) if isinstance(part, bool) else real(part)
+        if mean is not None:
+            means.append(Measurement(mean, None, factor, "told"))
+        elif isinstance(part, str | bytes | Mapping) or not isinstance(part, Iterable):
+            raise InvalidInput(f"expected a score or scores, not {shown(part)}", where=name)
+        else:
+            key = f"told/{name}" if name else "told"
+            trials += [t if isinstance(t, Trial) else Trial(f"{key}/{k}", t, factor) for k, t in enumerate(part)]
     for trial in trials:
         _check_factors(trial.factor, spec)
-    return trials, []
+    return trials, means

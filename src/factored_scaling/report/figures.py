@@ -27,7 +27,7 @@ from factored_scaling.report.style import (
     steepest_first,
 )
 from factored_scaling.report.values import OutcomeRow
-from factored_scaling.report.words import gain_words, percent, plain
+from factored_scaling.report.words import gain_digits, gain_words, percent, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,14 +85,15 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
     every = panels(spec, recommendation)
     across = columns or (len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4)
     down = math.ceil(len(every) / across)
-    width, head, foot = max(3.35 * across, 3.8), 0.1, 0.5
-    height = head + 2.75 * down + foot
+    tallest = max(_title(panel).count("\n") for panel in every)
+    width, cell_height, foot = max(3.35 * across, 3.8), 2.6 + 0.18 * tallest, 0.42
+    height = cell_height * down + foot
     figure = _figure(width, height)
     limits = shared_limits(every)
     for index, panel in enumerate(every):
         row, column = divmod(index, across)
         left, cell = column * width / across + 0.52, width / across - 0.62
-        bottom = height - head - 2.75 * (row + 1) + 0.5
+        bottom = height - cell_height * (row + 1) + 0.4
         axes = figure.add_axes((left / width, bottom / height, cell / width, 1.62 / height))
         draw_panel(axes, panel, limits)
         _panel_title(axes, panel)
@@ -103,8 +104,8 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
 
 def panel_figure(panel: Panel, limits: tuple[float, float]) -> Figure:
     """One curve without words around it, for a page that has its own."""
-    figure = _figure(3.4, 2.2)
-    axes = figure.add_axes((0.115, 0.17, 0.875, 0.8))
+    figure = _figure(3.4, 2.25)
+    axes = figure.add_axes((0.125, 0.175, 0.865, 0.79))
     draw_panel(axes, panel, limits)
     return figure
 
@@ -126,7 +127,7 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     _draw_points(axes, curve, colour, end)
     axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="promise", zorder=5)
     axes.annotate(
-        percent(curve.at(end)),
+        percent(curve.at(end), gain_digits(curve.at(size), curve.at(end)) if curve.b else 0),
         (end, curve.at(end)),
         xytext=(8, 0),
         textcoords="offset points",
@@ -174,9 +175,9 @@ def _draw_points(axes: Axes, curve: Curve, colour: str, end: int) -> None:
 def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     """Ticks that mean something (none, now, then), a quiet grid, and nothing else."""
     size, end = panel.report.curve.combination.size, panel.end
-    axes.set_xlim(-0.045 * end, 1.17 * end)
+    axes.set_xlim(-0.045 * end, 1.19 * end)
     axes.set_ylim(*limits)
-    step = 0.1 if limits[1] - limits[0] <= 0.45 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
+    step = 0.1 if limits[1] - limits[0] <= 0.61 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
     first = math.ceil(limits[0] / step - 1e-9)
     ticks = [step * k for k in range(first, math.floor(limits[1] / step + 1e-9) + 1)]
     axes.set_yticks(ticks, [percent(tick) for tick in ticks])
@@ -187,14 +188,15 @@ def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(MUTED)
     axes.spines["bottom"].set_linewidth(0.8)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED, pad=4)
+    axes.tick_params(length=0, labelsize=8.6, labelcolor=MUTED, pad=4)
     # Where the budget is small against the dataset, the last two labels lean away from each other.
     near = panel.budget < 0.2 * end
+    gap = "\u00a0" if near else ""
     marks: list[tuple[int, str, Side]] = [
-        (size, f"{size}\nnow", "right" if near else "center"),
-        (end, f"{end}\n+{panel.budget}", "left" if near else "center"),
+        (size, f"{size}{gap}\nnow{gap}", "right" if near else "center"),
+        (end, f"{gap}{end}\n{gap}+{panel.budget}", "left" if near else "center"),
     ]
-    if size >= 0.05 * end:
+    if size >= 0.08 * end:
         marks.insert(0, (0, "0", "center"))
     axes.set_xticks([place for place, _, _ in marks], [text for _, text, _ in marks])
     for label, (_, _, side) in zip(axes.get_xticklabels(), marks, strict=True):
@@ -204,19 +206,22 @@ def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
 
 
 def _panel_title(axes: Axes, panel: Panel) -> None:
-    """Name and promise above a panel, the name wrapped where it is long."""
+    """Name and promise above a panel."""
     report = panel.report
-    names = [plain(name) for name in report.curve.combination.factors]
-    lines = [""]
-    for index, name in enumerate(names):
-        piece = name + (" +" if index < len(names) - 1 else "")
-        if lines[-1] and len(lines[-1]) + len(piece) > 34:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {piece}".strip()
-    title = "\n".join(lines)
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 10), color=MUTED, fontsize=8.5, **place)
-    axes.annotate(title, (0, 1), (0, 24), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
+    axes.annotate(_title(panel), (0, 1), (0, 24), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
+
+
+def _title(panel: Panel) -> str:
+    """The combination's name, on several lines where it is long."""
+    names = [plain(name) for name in panel.report.curve.combination.factors]
+    lines = [""]
+    for name, plus in zip(names, [*[" +"] * (len(names) - 1), ""], strict=True):
+        if lines[-1] and len(lines[-1]) + len(name) > 32:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {name}{plus}".strip()
+    return "\n".join(lines)
 
 
 def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendation]) -> Figure:
@@ -228,13 +233,13 @@ def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendat
     names = spec.names
     widest = max(len(plain(name)) for name in names) * 0.078 + 0.25
     width = widest + 1.45 * len(recommendations) + 0.25
-    height = 0.34 * len(names) + 1.0
+    height = 0.34 * len(names) + 0.75
     figure = _figure(width, height)
     most = max(max(r.allocation.values()) for r in recommendations.values()) or 1
     rows = list(range(len(names)))[::-1]
     for column, (key, recommendation) in enumerate(recommendations.items()):
         left, across = (widest + 1.45 * column) / width, 1.25 / width
-        axes = figure.add_axes((left, 0.3 / height, across, (height - 0.95) / height))
+        axes = figure.add_axes((left, 0.18 / height, across, (height - 0.7) / height))
         amounts = [recommendation.allocation[name] for name in names]
         colours = [COLOURS[places[name]][0] for name in names]
         axes.barh(rows, amounts, height=0.62, color=colours, alpha=1.0 if column == 0 else 0.55)
@@ -267,9 +272,9 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     if not rows:
         raise InvalidInput("no outcome to draw")
     widest = max(len(row.strategy) for row in rows) * 0.085 + 0.3
-    width, height = widest + 4.9, 0.42 * len(rows) + 0.95
+    width, height = widest + 3.35, 0.4 * len(rows) + 0.85
     figure = _figure(width, height)
-    axes = figure.add_axes((widest / width, 0.42 / height, 4.2 / width, (height - 0.85) / height))
+    axes = figure.add_axes((widest / width, 0.36 / height, 2.75 / width, (height - 0.72) / height))
     ends = [value for row in rows for value in (row.low, row.high, row.predicted) if value is not None]
     left, right = max(0.0, math.floor(min(ends) * 10 - 0.3) / 10), min(1.0, math.ceil(max(ends) * 10 + 0.3) / 10)
     for place, row in zip(range(len(rows))[::-1], rows, strict=True):
@@ -303,11 +308,30 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     axes.tick_params(axis="y", labelcolor=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    key = "● measured after collecting, 95% interval" + (
-        "     ◇ promised by the curve" if any(row.predicted is not None for row in rows) else ""
-    )
-    axes.annotate(key, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=8, color=MUTED)
+    _outcome_legend(axes, any(row.predicted is not None for row in rows))
     return figure
+
+
+def _outcome_legend(axes: Axes, promised: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], marker="o", ls="", ms=6, mfc=MUTED, mec=MUTED, label="measured, 95% interval")]
+    if promised:
+        handles.append(Line2D([], [], marker="D", ls="", ms=5, mfc=PAPER, mec=MUTED, mew=1.4, label="promised"))
+    legend = axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+        labelcolor=MUTED,
+        handletextpad=0.1,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+        borderpad=0,
+    )
+    legend.set_clip_on(False)
 
 
 def save_figures(

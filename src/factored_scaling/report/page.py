@@ -18,13 +18,13 @@ from factored_scaling.report.words import (
     answer,
     back_test_words,
     curve_words,
-    gain_digits,
+    gain_points,
     label_words,
     meaning,
     percent,
     plain,
-    points,
     score_words,
+    strategy_words,
 )
 
 
@@ -69,8 +69,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "facts": _facts(report, headline),
         "headline": _bars(spec, headline, headline),
         "budget": headline.budget,
-        "strategy": headline.strategy,
-        "meaning": meaning(headline),
+        "why": strategy_words(headline),
         "curves": _curves(drawn),
         "strategies": [
             {
@@ -101,7 +100,7 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
     runs = f"{measured} of {len(report.runs)}" if measured < len(report.runs) else str(measured)
     auto = f"{headline.strategy}: {headline.chosen}" if headline.chosen != headline.strategy else headline.strategy
     facts = [
-        ("budget", f"{headline.budget} demos" if _unit_costs(spec) else f"{headline.budget} cost units"),
+        ("budget", f"{headline.budget} {_unit(spec, headline.budget)}"),
         ("strategy", auto),
         ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
         ("measured", f"{runs} {'policy' if runs == '1' else 'policies'}"),
@@ -109,8 +108,9 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
     return [*facts, ("trials", f"{counted:,}")] if counted else facts
 
 
-def _unit_costs(spec: StudySpec) -> bool:
-    return all(factor.cost == 1 for factor in spec.factors)
+def _unit(spec: StudySpec, amount: int) -> str:
+    unit = "demo" if all(factor.cost == 1 for factor in spec.factors) else "cost unit"
+    return unit if amount == 1 else f"{unit}s"
 
 
 def _most(report: ReportInput) -> int:
@@ -144,14 +144,13 @@ def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
     for number, panel in enumerate(drawn):
         report = panel.report
         low, high = panel.band(panel.sizes()[-1:])
-        digits = gain_digits(report.now, report.predicted)
         cards.append(
             {
                 "label": label_words(report.curve.combination.factors),
                 "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
-                "now": percent(report.now, digits),
-                "predicted": percent(report.predicted, digits),
-                "gain": points(report.now, report.predicted),
+                "now": percent(report.now, 1),
+                "predicted": percent(report.predicted, 1),
+                "gain": gain_points(report.now, report.predicted),
                 "flat": report.slope == 0,
                 "range": f"{100 * low[0]:.0f}–{100 * high[0]:.0f}%" if high[0] - low[0] > 1e-9 else "",
                 "best": percent(report.best),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.recommend import STANDS_OUT, CurveReport, Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.report.style import funded_labels
@@ -38,18 +38,22 @@ def gain_digits(now: float, later: float) -> int:
     return 0 if abs(later - now) >= 0.02 else 1
 
 
-def points(now: float, later: float) -> str:
-    """The difference of two scores as they are printed, in points of percent."""
-    digits = gain_digits(now, later)
-    gain = round(100 * later, digits) - round(100 * now, digits)
+def gain_points(now: float, later: float, printed: int | None = None) -> str:
+    """A difference of scores in points of percent, '+9'.
+
+    Where the scores stand beside it with `printed` digits, it is the difference of what is printed.
+    """
+    digits = gain_digits(now, later) if printed is None else printed
+    gain = 100 * (later - now) if printed is None else round(100 * later, printed) - round(100 * now, printed)
     return f"{gain:+.{digits}f}".replace("-", "−") if round(gain, digits) else "±0"
 
 
 def gain_words(now: float, later: float) -> str:
+    """'61% to 70%, +9 points'; no arrow, which some fonts lack."""
     digits = gain_digits(now, later)
     if now == later:
         return f"{percent(now)}, flat"
-    return f"{percent(now, digits)} → {percent(later, digits)}   {points(now, later)} points"
+    return f"{percent(now, digits)} to {percent(later, digits)}, {gain_points(now, later, digits)} points"
 
 
 def listed(items: Sequence[str]) -> str:
@@ -59,48 +63,63 @@ def listed(items: Sequence[str]) -> str:
 
 def meaning(recommendation: Recommendation) -> str:
     """What a strategy does, in half a sentence."""
-    text = _MEANING.get(recommendation.chosen, "")
-    return f"{recommendation.chosen}: {text}" if recommendation.chosen != recommendation.strategy else text
+    if recommendation.chosen in ("top", "top-half", "all") and not any(c.slope > 0 for c in recommendation.curves):
+        return "no curve rises: the same for every factor"
+    return _MEANING.get(recommendation.chosen, "")
+
+
+def strategy_words(recommendation: Recommendation) -> str:
+    """What the headline's strategy does and, where it chose for itself, why."""
+    text = f"{recommendation.budget} in all: {meaning(recommendation)}."
+    if recommendation.chosen == recommendation.strategy or not any(c.slope > 0 for c in recommendation.curves):
+        return text
+    surest = percent(max(report.best for report in recommendation.curves))
+    needed = percent(STANDS_OUT)
+    if recommendation.chosen == "top":
+        return f"{text} One curve stands out, as the best buy in {surest} of the refits ({needed} needed)."
+    return f"{text} No curve stands out: the surest is the best buy in {surest} of the refits ({needed} needed)."
 
 
 def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
-    """'Collect 50 demos of camera pose and 50 of distractor'."""
+    """'Collect 50 camera pose and 50 distractor demos'."""
     given = [(plain(name), amount) for name, amount in recommendation.allocation.items() if amount]
-    amounts = {amount for _, amount in given}
     if not given:
         return "Collect nothing"
-    if len(given) == len(spec.names) > 2 and len(amounts) == 1:
+    if len(given) == len(spec.names) > 2 and len({amount for _, amount in given}) == 1:
         return f"Collect {given[0][1]} demos of each of the {len(given)} factors"
-    first, *rest = given
-    noun = "demo" if first[1] == 1 else "demos"
-    return "Collect " + listed([f"{first[1]} {noun} of {first[0]}", *[f"{amount} of {name}" for name, amount in rest]])
+    noun = "demo" if given[-1][1] == 1 else "demos"
+    return f"Collect {listed([f'{amount} {name}' for name, amount in given])} {noun}"
 
 
-def answer(spec: StudySpec, recommendation: Recommendation) -> str:
-    """The whole report in one sentence."""
-    order = order_words(spec, recommendation)
+def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
+    """The whole report in a line: what to do, and why."""
+    order = f"{order_words(spec, recommendation)}."
     if recommendation.chosen == "equal":
-        why = "an equal share for every factor" + ("" if recommendation.curves else ", for there are no curves yet")
-        return f"{order}: {why}."
+        return order, "An equal share for every factor" + (
+            "." if recommendation.curves else ", for there are no curves yet."
+        )
     if recommendation.chosen == "greedy":
-        return f"{order}: the policy trained on everything scores lowest there."
+        return order, "The policy trained on everything scores lowest there."
     if recommendation.chosen == "remix":
-        return f"{order}: the weights that Re-Mix learned."
+        return order, "The shares are the weights that Re-Mix learned."
     best = _best_funded(spec, recommendation)
     if best is None or best.predicted <= best.now:
-        return f"{order}: no curve rises, so nothing speaks for one factor over another."
+        return order, "No curve rises, so nothing speaks for one factor over another."
     digits = gain_digits(best.now, best.predicted)
     promise = (
-        f"{points(best.now, best.predicted)} points, "
+        f"{gain_points(best.now, best.predicted, digits)} points, "
         f"from {percent(best.now, digits)} to {percent(best.predicted, digits)}"
     )
     factors = best.curve.combination.factors
     if len(funded_labels(spec, recommendation)) == 1:
-        whose = "their curve promises" if len(factors) > 1 else "its curve promises"
-        return f"{order}; {whose} {promise}."
-    return (
-        f"{order}; the steepest of their curves, {label_words(factors)}, would promise {promise} "
-        f"for all {recommendation.budget}."
+        given = {name for name, amount in recommendation.allocation.items() if amount}
+        whose = f"The curve of {label_words(factors)}"
+        if given == set(factors):
+            whose = "Their curve" if len(factors) > 1 else "Its curve"
+        return order, f"{whose} promises {promise}."
+    return order, (
+        f"The steepest of their curves, {label_words(factors)}, "
+        f"would promise {promise}, for all {recommendation.budget}."
     )
 
 
@@ -129,7 +148,7 @@ def back_test_words(report: CurveReport) -> str:
         return "Too few sizes for a back-test."
     return (
         f"Back-test: from the smaller sizes it predicts {percent(test.predicted, 1)} at {test.n} demos; "
-        f"measured {percent(test.measured, 1)} ({points(test.measured, test.predicted)} points)."
+        f"measured {percent(test.measured, 1)} ({gain_points(test.measured, test.predicted, 1)} points)."
     )
 
 

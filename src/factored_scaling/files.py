@@ -50,7 +50,7 @@ def read_spec(path: Path) -> StudySpec:
     try:
         if not isinstance(data, dict):
             raise InvalidInput("expected `name:`, `factors:` and so on", hint="`fsc init` writes an example to edit")
-        return _of_moderate_size(StudySpec.from_mapping(data))
+        return moderate(StudySpec.from_mapping(data))
     except InvalidInput as error:
         raise error.at(_yaml_place(path, error.where, places)) from None
 
@@ -163,7 +163,8 @@ def _text(path: Path, most: int = _MOST_BYTES) -> str:
     return text
 
 
-def _of_moderate_size(spec: StudySpec) -> StudySpec:
+def moderate(spec: StudySpec) -> StudySpec:
+    """The spec, unless its plan would not fit into a computer."""
     if spec.total > _MOST_DEMOS:
         what = f"{spec.total} demos in all; at most {_MOST_DEMOS} can be planned with"
         raise InvalidInput(what, where="factors", hint="is a number too long?")

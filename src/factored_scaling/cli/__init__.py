@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -78,8 +80,11 @@ def app() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: every mistake becomes one line on stderr and an exit code, never a traceback."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
+        sys.stdout.reconfigure(errors="replace")
     try:
-        code = app.main(args=None if argv is None else list(argv), prog_name="fsc", standalone_mode=False)
+        code = app.main(args=args or ["--help"], prog_name="fsc", standalone_mode=False)
         sys.stdout.flush()
     except FscError as error:
         _complain(str(error))
@@ -91,7 +96,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         _complain("stopped")
         sys.exit(130)
     except BrokenPipeError:  # `fsc runs … | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        sys.exit(1)
+    except OSError as error:  # a full disk, a lost network drive
+        _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

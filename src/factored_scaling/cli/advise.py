@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from factored_scaling.core.recommend import (
     recommend,
     report_curves,
 )
+from factored_scaling.errors import InvalidInput, NotEnoughData
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]")
 
@@ -33,11 +36,16 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     """Fit one scaling curve per combination, 1 − a·(n + base)^b, and say how far to trust it.
 
     Scores come from RESULTS.csv (- for standard input), or from what the study has recorded.
+
+    \b
+    fsc fit study.yaml results.csv
+    fsc fit my-study --budget 50 --json
     """
     from factored_scaling.core.allocate import check_budget
 
     spec, measured = Target.parse(study).spec_and_results(results, partial=partial)
-    curves, warnings = fit_curves(spec, measured)
+    with _placed(results, None):
+        curves, warnings = fit_curves(spec, measured)
     reports = report_curves(spec, curves, check_budget(budget))
     if as_json:
         entries = [report.to_mapping() | _diagnosis(report.diagnosis) | {"best": report.best} for report in reports]
@@ -84,13 +92,18 @@ def recommend_command(
 
     Costs, caps and minimums per factor are read from study.yaml, e.g. `camera_pose: {demos: 30, cost: 3, cap: 40}`;
     with costs the budget counts cost units.
+
+    \b
+    fsc recommend study.yaml results.csv --budget 100
+    fsc recommend my-study --budget 100 --strategy top --json
+    fsc recommend my-study --budget 100 --save            then `fsc extend` when they are collected
     """
     target = Target.parse(study)
     needs_scores = strategy not in ("equal", "remix")
     spec, measured = target.spec_and_results(results, required=needs_scores, partial=partial)
-    answer = recommend(
-        spec, measured, budget, strategy, fit, weights=target.remix_weights(weights, strategy), half_up=half_up
-    )
+    learned = target.remix_weights(weights, strategy)
+    with _placed(results, weights):
+        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up)
     if save:
         with target.study() as opened:
             opened.store.put_document(opened.id, "recommendation", "latest", answer.to_mapping())
@@ -102,6 +115,19 @@ def recommend_command(
     rows = [[name, str(spec.sizes[name]), f"+{count}" if count else "–"] for name, count in answer.allocation.items()]
     print_table(f"Collect next ({_rule(answer)})", ["factor", "demos now", "collect"], rows)
     print_warnings(answer.warnings)
+
+
+@contextmanager
+def _placed(results: str | None, weights: Path | None) -> Iterator[None]:
+    """What the calculation finds wrong, with the file it came from."""
+    try:
+        yield
+    except InvalidInput as error:
+        if weights is not None and error.where.startswith("weights"):
+            raise error.at(str(weights)) from None
+        if results is not None and isinstance(error, NotEnoughData):
+            raise error.at("standard input" if results == "-" else results) from None
+        raise
 
 
 def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:

@@ -19,14 +19,20 @@ def import_command(study: str, file: Path) -> None:
 
     Each CSV row goes to the run with its training set and seed (0 where none is given), which is then finished. The
     JSON form needs a STUDY that does not exist yet. The same file twice changes nothing.
+
+    \b
+    fsc import my-study results.csv
+    my-evaluation --csv | fsc import my-study -
+    fsc import copy-of-study study.json
     """
     from factored_scaling.files import read_results
 
     if file.suffix.lower() == ".json":
         _load(study, file)
         return
-    with Target.parse(study).study() as opened:
-        results = read_results(file, opened.spec)
+    target = Target.parse(study)
+    results = read_results(file, target.spec_and_dataset()[0])  # before a record is made that a bad file would leave
+    with target.study() as opened:
         new = opened.import_results(results, file.name)
         click.echo(f"{new} scores new of {len(results.rows)} rows")
 
@@ -37,7 +43,12 @@ def import_command(study: str, file: Path) -> None:
 @click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="csv: scores. json: everything.")
 @click.option("--partial", is_flag=True, help="csv: also scores of runs that are not finished.")
 def export_command(study: str, out: Path | None, kind: str | None, partial: bool) -> None:
-    """Write the study's scores as results.csv (general form), or the whole record as JSON."""
+    """Write the study's scores as results.csv (general form), or the whole record as JSON.
+
+    \b
+    fsc export my-study > results.csv
+    fsc export my-study --out study.json       rounds, runs, trials and all; `fsc import` reads it back
+    """
     from factored_scaling.files import results_csv, write_text
 
     form = kind or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
@@ -59,23 +70,31 @@ def _load(study: str, file: Path) -> None:
     from factored_scaling.study import Study
 
     data = read_json(file)
-    if "://" in study:
-        address, _, name = study.partition("#")
-        with Store.open(address, create=True) as store:
-            store.load(data, name or None)
-        click.echo(f"loaded into {address}")
-        return
+    try:
+        if "://" in study:
+            address, _, name = study.partition("#")
+            with Store.open(address, create=True) as store:
+                store.load(data, name or None)
+                click.echo(f"loaded into {store.place}")
+            return
+    except InvalidInput as error:
+        raise error.at(str(file)) from None
     folder = Path(study)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("is a file, not a folder", where=study, hint="give a new folder")
     if (folder / "study.db").exists() or (folder / "study.yaml").exists():
         raise InvalidInput("already holds a study; nothing was changed", where=study, hint="give a new folder")
+    new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with Store.open(folder / "study.db", create=True) as store:
             store.load(data, None)
         with Study.open(folder / "study.db") as opened:
             write_spec(opened.store.rounds(opened.id)[0].spec, folder / "study.yaml")
-    except BaseException:
+    except BaseException as error:
         for left in folder.glob("study.db*"):
             left.unlink()
-        raise
+        if new:
+            folder.rmdir()
+        raise error.at(str(file)) if isinstance(error, InvalidInput) else error from None
     click.echo(f"wrote {folder / 'study.db'} and {folder / 'study.yaml'}")

@@ -24,6 +24,10 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
 
     The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
     possible as early as it can be. Nothing is trained or written.
+
+    \b
+    fsc plan study.yaml
+    fsc plan my-study --construction one --trials 600
     """
     from factored_scaling.cli.target import Target
 

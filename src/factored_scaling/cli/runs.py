@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 @click.option("--state", type=click.Choice(["pending", "running", "done", "failed"]), help="Only runs in this state.")
 @json_option
 def runs_command(study: str, state: str | None, as_json: bool) -> None:
-    """List the study's runs in the order to train them."""
+    """List the study's runs in the order to train them.
+
+    \b
+    fsc runs my-study --state pending
+    fsc runs my-study --json
+    """
     with Target.parse(study).study() as opened:
         opened.plan()
         found = [run for run in opened.runs() if state is None or run.state == state]
@@ -66,15 +71,20 @@ def record_command(
         raise InvalidInput("a key names one trial; give one score", where="--key")
     if not scores and not done:
         raise InvalidInput("no scores", hint="give one number from 0 to 1 per trial, or --done")
-    names = tuple(factor.split("+")) if factor else ()
+    for number, score in enumerate(scores, start=1):
+        if not 0.0 <= score <= 1.0:  # also refuses NaN
+            raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=f"score {number}")
+    names = tuple(name.strip() for name in factor.split("+")) if factor else ()
+    if len(set(names)) < len(names) or ("*" in names and len(names) > 1):
+        raise InvalidInput(f"{factor!r} names a factor twice", where="--factor", hint="* alone stands for all of them")
     keys = [key] if key is not None else [f"recorded/{uuid.uuid4().hex}" for _ in scores]
     trials = [Trial(k, score, names, setting, note) for k, score in zip(keys, scores, strict=True)]
     with Target.parse(study).study() as opened:
         row = opened.run(run)
         new = opened.record(row.id, trials) if trials else 0
         if done:
-            if not opened.store.trials(row.id):
-                raise NotEnoughData(f"run {row.id} has no trials yet", where="--done")
+            if not new and not row.trials and not row.scores:
+                raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
             opened.finish(row.id)
         click.echo(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
 
@@ -88,16 +98,23 @@ def extend_command(study: str, collected: tuple[str, ...], as_ordered: bool, as_
     """Start the next round: the recommended demonstrations have been collected.
 
     Earlier runs and their scores stay; policies that the new plan shares with them are not trained again.
+
+    \b
+    fsc recommend my-study --budget 100 --save
+    fsc extend my-study --as-ordered                                    all of it was collected
+    fsc extend my-study --collected camera_pose=40 --collected lighting=12     or this instead
     """
-    from factored_scaling.cli.start import _pairs
+    from factored_scaling.cli.start import pairs
 
     if bool(collected) == as_ordered:
         raise InvalidInput("say what was collected", hint="--collected FACTOR=DEMOS, once per factor, or --as-ordered")
     with Target.parse(study).study() as opened:
-        order = opened.store.document(opened.id, "recommendation", "latest")
+        order = opened.ordered()
         if as_ordered and order is None:
-            raise NotEnoughData("no saved recommendation", hint="`fsc recommend STUDY --budget K --save` first")
-        counts = order["allocation"] if as_ordered and order else _pairs(collected)
+            raise NotEnoughData(
+                "no recommendation was saved in this round", hint="`fsc recommend STUDY --budget K --save` first"
+            )
+        counts = order["allocation"] if as_ordered and order else pairs(collected, "--collected")
         before = opened.round.index
         row = opened.extend({name: count for name, count in counts.items() if count}, order)
         if as_json:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
 
@@ -42,8 +44,11 @@ def init_command(
     """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
 
     Without --factor the file holds four example factors to replace; the record is then made on first use.
+
+    \b
+    fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20
     """
-    from factored_scaling.files import write_text
+    from factored_scaling.files import moderate, write_text
     from factored_scaling.study import Study
 
     declared, record = folder / "study.yaml", folder / "study.db"
@@ -52,13 +57,18 @@ def init_command(
             raise InvalidInput("already there; nothing was changed", where=str(path), hint="choose another folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
-    given = _pairs(factors) or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
+    given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
     spec = StudySpec(given, nominal, construction, None, 2, points, seeds, name or folder.resolve().name)
+    moderate(spec)
     write_text(declared, _yaml(spec))
-    click.echo(f"wrote {declared}")
     if factors:
-        Study.create(spec, record).close()
-        click.echo(f"wrote {record}")
+        try:
+            Study.create(spec, record).close()
+        except BaseException:
+            declared.unlink()
+            raise
+    for path in (declared, record)[: 2 if factors else 1]:
+        click.echo(f"wrote {path}")
     click.echo(f"next: {'' if factors else 'edit the factors, then '}`fsc plan {folder}`")
 
 
@@ -84,18 +94,17 @@ def _quoted(name: str) -> str:
     return yaml.safe_dump(name, allow_unicode=True).splitlines()[0]
 
 
-def _pairs(factors: tuple[str, ...]) -> dict[str, int]:
-    pairs: dict[str, int] = {}
-    for text in factors:
+def pairs(given: tuple[str, ...], option: str) -> dict[str, int]:
+    """NAME=NUMBER, as often as the option was given."""
+    found: dict[str, int] = {}
+    for text in given:
         name, _, number = text.partition("=")
-        if not number.isdigit():
-            raise InvalidInput(
-                f"expected NAME=DEMOS, not {text!r}", where="--factor", hint="for example camera_pose=30"
-            )
-        if name in pairs:
-            raise InvalidInput(f"factor {name!r} is given twice", where="--factor")
-        pairs[name] = int(number)
-    return pairs
+        if not re.fullmatch("[0-9]{1,12}", number):
+            raise InvalidInput(f"expected NAME=DEMOS, not {shown(text)}", where=option, hint="such as camera_pose=30")
+        if name in found:
+            raise InvalidInput(f"factor {name!r} is given twice", where=option, hint="once per factor")
+        found[name] = int(number)
+    return found
 
 
 @click.command("completion")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
@@ -40,13 +41,18 @@ class Target:
             address, _, name = text.partition("#")
             return cls(None, address, name or None)
         path = Path(text)
-        if path.is_dir():
-            declared, record = path / "study.yaml", path / "study.db"
-            if not declared.exists() and not record.exists():
-                raise StudyMissing("no study.yaml in this folder", where=text, hint=f"`fsc init {text}` starts a study")
-            return cls(declared if declared.exists() else None, record, None)
-        if path.exists():
-            return cls(path, path.parent / "study.db" if path.name == "study.yaml" else None, None)
+        try:
+            if path.is_dir():
+                declared, record = path / "study.yaml", path / "study.db"
+                if not declared.exists() and not record.exists():
+                    hint = f"`fsc init {text}` starts a study"
+                    raise StudyMissing("no study.yaml in this folder", where=text, hint=hint)
+                return cls(declared if declared.exists() else None, record, None)
+            if path.exists():
+                return cls(path, path.parent / "study.db" if path.name == "study.yaml" else None, None)
+        except (OSError, ValueError) as error:  # no permission, a name that is too long, a NUL in it
+            what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+            raise StudyMissing(what, where=shown(text)) from None
         hint = "give a folder with a study.yaml, the file itself, or DATABASE-URL#NAME"
         raise StudyMissing("no such study", where=text, hint=hint)
 
@@ -105,11 +111,11 @@ class Target:
             return spec, Results()
         with self.study() as study:
             spec, results, unfinished = study.spec, study.results(partial), study.unfinished()
-        if unfinished and not partial:
-            ids = ", ".join(str(run.id) for run in unfinished[:8])
-            click.echo(f"warning: runs {ids} have scores but are not finished and are left out (--partial)", err=True)
         if required and not results.rows:
-            raise NotEnoughData("no finished run has scores yet", hint="`fsc runs STUDY` shows what is pending")
+            hint = "--partial uses what is recorded so far" if unfinished else "`fsc runs STUDY` shows what is pending"
+            raise NotEnoughData("no finished run has scores yet", hint=hint)
+        if unfinished and not partial:
+            click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
         return spec, results
 
     def remix_weights(self, path: Path | None, strategy: str) -> dict[str, float] | None:
@@ -125,3 +131,10 @@ class Target:
         with self.study() as study:
             found = study.store.document(study.id, "remix", "weights")
         return found["weights"] if found is not None else None
+
+
+def _left_out(ids: list[int]) -> str:
+    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    if len(ids) == 1:
+        return f"run {some} has scores but is not finished and is left out (--partial uses it)"
+    return f"runs {some} have scores but are not finished and are left out (--partial uses them)"

@@ -52,7 +52,7 @@ def _columns(spec: StudySpec) -> list[str]:
 
 
 def _row(number: int, run: PlannedRun) -> list[str]:
-    gives = "every curve" if len(run.points) > 1 else f"{'+'.join(run.points[0].combination)} at n = {run.points[0].n}"
+    gives = "every curve" if len(run.points) > 1 else f"{'+'.join(run.points[0].combination)} at n={run.points[0].n}"
     total = len(run.spec.episodes)
     return [str(number), *(str(count) for count in run.demos.values()), str(total), str(run.spec.seed), gives]
 

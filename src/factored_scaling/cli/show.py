@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -24,22 +28,28 @@ def print_json(data: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table as wide as it needs to be: columns whose cells are all numbers stand to the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    """A table as wide as it needs to be: columns whose cells are all numbers stand to the right.
 
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, title_style="bold")
-    for index, column in enumerate(columns):
-        numeric = bool(rows) and all(_numeric(row[index]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:  # a pipe has no width to fit into
-        wide = Console(width=10_000)
-        console = Console(highlight=False, markup=False, width=wide.measure(table).maximum, no_color=True)
-    console.print(table)
+    In a terminal that is too narrow, headings and then cells go over several lines, between words and never inside a
+    name; a pipe has no width to fit into.
+    """
+    header, body = [[column] for column in columns], [[[cell] for cell in row] for row in rows]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    if _width(header, body) > room:
+        header = [_stacked(column, 1) for column in columns]
+    if _width(header, body) > room:
+        longest = max(room // max(len(columns), 1), 16)
+        body = [[_stacked(cell, longest) for cell in row] for row in rows]
+    widths = _widths(header, body)
+    right = [bool(rows) and all(_numeric(row[index]) for row in rows) for index in range(len(columns))]
+    if title:
+        click.echo(click.style(title, bold=True) + "\n")
+    _print_row(header, widths, right, bottom=True)
+    rule = (("─" if column else " ") * width for column, width in zip(columns, widths, strict=True))
+    click.echo("  ".join(rule).rstrip())
+    for cells in body:
+        _print_row(cells, widths, right)
+    click.echo()
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
@@ -60,6 +70,41 @@ def with_interval(mean: float, interval: Interval | None) -> str:
     return f"{percent(mean)} ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
 
 
+def _print_row(cells: Sequence[list[str]], widths: Sequence[int], right: Sequence[bool], bottom: bool = False) -> None:
+    height = max((len(lines) for lines in cells), default=0)
+    for number in range(height):
+        parts = []
+        for lines, width, to_right in zip(cells, widths, right, strict=True):
+            index = number - (height - len(lines) if bottom else 0)
+            text = lines[index] if 0 <= index < len(lines) else ""
+            space = " " * (width - _cells(text))
+            parts.append(space + text if to_right else text + space)
+        click.echo("  ".join(parts).rstrip())
+
+
+def _widths(header: Sequence[list[str]], body: Sequence[Sequence[list[str]]]) -> list[int]:
+    return [max(_cells(line) for row in (header, *body) for line in row[index]) for index in range(len(header))]
+
+
+def _width(header: Sequence[list[str]], body: Sequence[Sequence[list[str]]]) -> int:
+    return sum(_widths(header, body)) + 2 * (len(header) - 1)
+
+
+def _stacked(text: str, longest: int) -> list[str]:
+    """The text on lines of at most `longest` where it can be broken: at spaces, and after _ and +."""
+    lines: list[str] = []
+    for part in re.findall(r"\S[^\s_+]*[_+]*\s*", text):
+        if lines and _cells((lines[-1] + part).rstrip()) <= longest:
+            lines[-1] += part
+        else:
+            lines.append(part)
+    return [line.rstrip() for line in lines] or [""]
+
+
+def _cells(text: str) -> int:
+    """Columns of a terminal that the text takes: Chinese characters take two, accents none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
 def _numeric(cell: str) -> bool:
-    digits = cell.strip("–-+%. ").replace(",", "").replace(".", "", 1).replace("e-", "")
-    return digits.isdigit() or cell in ("", "–")
+    return cell in ("", "–") or re.fullmatch(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+][0-9]+)?%?", cell) is not None

@@ -1,0 +1,109 @@
+"""fsc report"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.advise import results_argument
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput, NotEnoughData
+
+if TYPE_CHECKING:
+    from factored_scaling.core.recommend import Recommendation
+    from factored_scaling.core.results import Results
+    from factored_scaling.core.spec import StudySpec
+    from factored_scaling.report import RunLine
+    from factored_scaling.study import Study
+
+SIDE_BY_SIDE = ("top", "top-half", "all", "equal", "greedy", "remix")
+
+
+@click.command("report")
+@study_argument
+@results_argument
+@click.option("--budget", type=int, default=100, show_default=True, help="K: demonstrations to plan for.")
+@click.option("--strategy", default="auto", show_default=True, help="The recommendation at the top of the page.")
+@click.option("--out", type=click.Path(path_type=Path), help="The page to write; report.html in the study's folder.")
+@click.option(
+    "--figures", type=click.Path(path_type=Path, file_okay=False), help="Also write PNG and SVG figures here."
+)
+@click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
+def report_command(
+    study: str, results: str | None, budget: int, strategy: str, out: Path | None, figures: Path | None, partial: bool
+) -> None:
+    """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
+
+    Every strategy that the scores allow stands side by side: greedy needs scores per factor, remix its weights.
+    """
+    from factored_scaling.report import ReportInput, save_figures, write_report
+
+    target = Target.parse(study)
+    spec, measured = target.spec_and_results(results, required=False, partial=partial)
+    lines = run_lines(target, spec, measured, results is None)
+    weights = target.remix_weights(None, "remix")
+    answers = recommendations(spec, measured, budget, strategy, weights)
+    page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"))
+    path = out or (target.folder or Path()) / "report.html"
+    if path.is_dir():
+        raise InvalidInput("is a folder, not a file", where=str(path))
+    write_report(page, path)
+    click.echo(f"wrote {path}")
+    if figures is not None:
+        for written in save_figures(spec, answers, figures):
+            click.echo(f"wrote {written}")
+
+
+def recommendations(
+    spec: StudySpec, measured: Results, budget: int, headline: str, weights: dict[str, float] | None
+) -> dict[str, Recommendation]:
+    """The headline first, then every other strategy that the scores allow. Without scores, Equal alone."""
+    from factored_scaling.core.recommend import recommend
+
+    answers = {}
+    first = headline if measured.rows else "equal"
+    for strategy in dict.fromkeys((first, *SIDE_BY_SIDE)):
+        try:
+            answers[strategy] = recommend(spec, measured, budget, strategy, weights=weights)
+        except NotEnoughData:
+            if strategy == headline and measured.rows:
+                raise
+    return answers
+
+
+def run_lines(target: Target, spec: StudySpec, measured: Results, recorded: bool) -> Sequence[RunLine]:
+    """The run table: the record's runs, or what the CSV says of policies."""
+    from factored_scaling.report import run_lines as lines_of
+
+    if not (recorded and target.recorded):
+        return lines_of(spec, measured)
+    with target.study() as opened:
+        return recorded_lines(opened)
+
+
+def recorded_lines(study: Study) -> list[RunLine]:
+    """One line per run of a study, with scores where there are any."""
+    from factored_scaling.core.scores import result_of
+    from factored_scaling.report.values import RunLine, known_score, pooled
+
+    trials, means = study.store.study_trials(study.id), study.store.study_scores(study.id)
+    lines = []
+    for run in study.runs():
+        label = f"{run.id} ({run.digest[:8]})"
+        told = means.get(run.id, [])
+        if run.id in trials:
+            result = result_of(trials[run.id])
+            by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
+            lines.append(RunLine(label, run.demos, run.seed, run.state, result.overall, by_factor))
+        elif told:
+            overall = [m for m in told if not m.factor] or told
+            score = pooled([known_score(m.score, m.trials) for m in overall])
+            by_factor = {"+".join(m.factor): known_score(m.score, m.trials) for m in told if m.factor}
+            lines.append(RunLine(label, run.demos, run.seed, run.state, score, by_factor))
+        else:
+            lines.append(RunLine(label, run.demos, run.seed, run.state))
+    return lines

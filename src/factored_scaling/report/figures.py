@@ -27,7 +27,7 @@ from factored_scaling.report.style import (
     steepest_first,
 )
 from factored_scaling.report.values import OutcomeRow
-from factored_scaling.report.words import gain_digits, gain_words, percent, plain
+from factored_scaling.report.words import gain_words, percent, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +127,7 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     _draw_points(axes, curve, colour, end)
     axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="promise", zorder=5)
     axes.annotate(
-        percent(curve.at(end), gain_digits(curve.at(size), curve.at(end)) if curve.b else 0),
+        percent(curve.at(end)),
         (end, curve.at(end)),
         xytext=(8, 0),
         textcoords="offset points",

@@ -25,16 +25,17 @@ NEUTRALS = {
     "rule": (RULE, "#36404c"),
     "paper": (PAPER, "#14191f"),
 }
-# After Okabe and Ito, darkened until every tone has a contrast of 3:1 on paper; the second tone is for dark mode.
+# The first three after Okabe and Ito; the others chosen so that all eight stay apart (ΔE above 12) for every common
+# kind of colour vision, with a contrast of at least 3:1 on paper. The second tone is for dark mode.
 PALETTE = (
     ("#0069a8", "#4fb0ea"),
     ("#d45500", "#ff9a4d"),
     ("#008f68", "#3ccfa2"),
-    ("#b4488c", "#f096cd"),
-    ("#9a7400", "#e8c33c"),
-    ("#3e8fc7", "#a5d8ff"),
-    ("#5e3fa3", "#b59bf0"),
-    ("#6e4b3a", "#d3a68f"),
+    ("#a8729e", "#c979b0"),
+    ("#3a1f8a", "#5c76e6"),
+    ("#4d2a0c", "#f4efa0"),
+    ("#3a95fb", "#96fbf6"),
+    ("#7d1048", "#9a8a55"),
 )
 ACCENT, REST = 0, len(PALETTE)  # places in COLOURS
 COLOURS = (*PALETTE, ("#8a94a0", "#77828f"))

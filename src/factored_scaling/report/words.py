@@ -33,27 +33,18 @@ def label_words(factors: Sequence[str]) -> str:
     return " + ".join(plain(name) for name in factors)
 
 
-def gain_digits(now: float, later: float) -> int:
-    """A gain of a point or two is told with a decimal, so that it does not vanish in rounding."""
-    return 0 if abs(later - now) >= 0.02 else 1
-
-
-def gain_points(now: float, later: float, printed: int | None = None) -> str:
-    """A difference of scores in points of percent, '+9'.
-
-    Where the scores stand beside it with `printed` digits, it is the difference of what is printed.
-    """
-    digits = gain_digits(now, later) if printed is None else printed
-    gain = 100 * (later - now) if printed is None else round(100 * later, printed) - round(100 * now, printed)
-    return f"{gain:+.{digits}f}".replace("-", "−") if round(gain, digits) else "±0"
+def gain_points(now: float, later: float, digits: int | None = None) -> str:
+    """A difference of scores in points of percent: '+9', or '+0.7' where whole points would hide it."""
+    gain = 100 * (later - now)
+    places = digits if digits is not None else 0 if abs(gain) >= 2 else 1
+    return f"{gain:+.{places}f}".replace("-", "−") if round(gain, places) else "±0"
 
 
 def gain_words(now: float, later: float) -> str:
-    """'61% to 70%, +9 points'; no arrow, which some fonts lack."""
-    digits = gain_digits(now, later)
+    """'61.2% to 70.4%, +9 points'; no arrow, which some fonts lack."""
     if now == later:
-        return f"{percent(now)}, flat"
-    return f"{percent(now, digits)} to {percent(later, digits)}, {gain_points(now, later, digits)} points"
+        return f"{percent(now, 1)}, flat"
+    return f"{percent(now, 1)} to {percent(later, 1)}, {gain_points(now, later)} points"
 
 
 def listed(items: Sequence[str]) -> str:
@@ -105,10 +96,8 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     best = _best_funded(spec, recommendation)
     if best is None or best.predicted <= best.now:
         return order, "No curve rises, so nothing speaks for one factor over another."
-    digits = gain_digits(best.now, best.predicted)
     promise = (
-        f"{gain_points(best.now, best.predicted, digits)} points, "
-        f"from {percent(best.now, digits)} to {percent(best.predicted, digits)}"
+        f"{gain_points(best.now, best.predicted)} points, from {percent(best.now, 1)} to {percent(best.predicted, 1)}"
     )
     factors = best.curve.combination.factors
     if len(funded_labels(spec, recommendation)) == 1:

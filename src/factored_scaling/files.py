@@ -11,14 +11,16 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from factored_scaling.core.checks import shown
-from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, suggest
+
+if TYPE_CHECKING:  # `fsc plan` needs no numpy
+    from factored_scaling.core.results import Results, Row
 
 _MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
 _MOST_YAML = 1024 * 1024
@@ -63,6 +65,8 @@ def write_spec(spec: StudySpec, path: Path) -> None:
 
 def read_results(path: Path, spec: StudySpec) -> Results:
     """A results.csv, checked row by row against the study. `-` reads standard input."""
+    from factored_scaling.core.results import Results, resolve
+
     text, name = _text(path), _name(path)
     try:
         rows, places = _csv_rows(text)
@@ -76,6 +80,8 @@ def read_results(path: Path, spec: StudySpec) -> Results:
 
 def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
     """Rows as a results.csv in the general form, one `demos:NAME` column per factor."""
+    from factored_scaling.core.results import resolve
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*(f"demos:{name}" for name in spec.names), "factor", "score", "trials", "seed"])

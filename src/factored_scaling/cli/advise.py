@@ -23,7 +23,7 @@ from factored_scaling.core.recommend import (
 )
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
-results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]")
+results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
 
 
 @click.command("fit")
@@ -67,6 +67,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     default="auto",
     show_default=True,
     metavar="|".join(STRATEGIES),
+    shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
     help="top: all to the best combination. all: to every one by its slope. auto: top when the best one stands out "
     "with 80% probability, else all. equal, greedy, remix: the baselines.",
 )

@@ -8,11 +8,12 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from factored_scaling.core.scores import Interval
+if TYPE_CHECKING:  # `fsc plan` needs no numpy
+    from factored_scaling.core.scores import Interval
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,11 +11,11 @@ import click
 
 from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `fsc plan` needs no numpy
+    from factored_scaling.core.results import Results
     from factored_scaling.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def study_argument(command: Command) -> Command:
     """The STUDY argument, the same on every command."""
-    return click.argument("study", metavar="STUDY")(command)
+    return click.argument("study", metavar="STUDY", type=click.Path())(command)  # a path: shells complete it
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class Target:
             return spec, read_results(Path(csv), spec)
         if not self.recorded:
             spec, _ = self.spec_and_dataset()
+            from factored_scaling.core.results import Results
+
             if required:
                 raise NotEnoughData("no scores: nothing is recorded yet", hint="give a RESULTS.csv after the study")
             return spec, Results()

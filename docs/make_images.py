@@ -48,7 +48,13 @@ def main() -> None:
     headline = next(iter(report.recommendations.values()))
     figure = curves_figure(report.spec, headline)
     figure.text(
-        0.985, 0.2 / figure.get_figheight(), "illustration, invented scores", ha="right", color=MUTED, fontsize=8
+        0.985,
+        0.2 / figure.get_figheight(),
+        "illustration, invented scores",
+        ha="right",
+        va="bottom",
+        color=MUTED,
+        fontsize=8,
     )
     save_figure(figure, DOCS / "images" / "curves.png")
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import io
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from factored_scaling.core.allocate import curve_tiers, included, mean_cost, spend
 from factored_scaling.core.recommend import CurveReport, Recommendation
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,19 +151,20 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write next to the place and move there, so that a reader never sees half a file."""
-    import os
-    import tempfile
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
 
 
 def _variables() -> Mapping[str, str]:

@@ -1,0 +1,95 @@
+"""Sentences for every kind of answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.report.cases import VISUAL, study
+
+from factored_scaling.core.recommend import recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.report.values import known_score, run_lines
+from factored_scaling.report.words import answer, gain_points, gain_words, listed, percent, score_words, strategy_words
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"), [(0.614, 0, "61%"), (0.614, 1, "61.4%"), (1.0, 0, "100%"), (-0.0001, 0, "0%")]
+)
+def test_percent(value: float, digits: int, text: str) -> None:
+    assert percent(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("now", "later", "text"), [(0.61, 0.70, "+9"), (0.61, 0.617, "+0.7"), (0.5, 0.5, "±0"), (0.7, 0.61, "−9")]
+)
+def test_gains(now: float, later: float, text: str) -> None:
+    assert gain_points(now, later) == text
+
+
+def test_gain_words() -> None:
+    assert gain_words(0.612, 0.704) == "61.2% to 70.4%, +9 points"
+    assert gain_words(0.612, 0.612) == "61.2%, flat"
+
+
+def test_listed() -> None:
+    assert [listed(list("abc"[:n])) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+
+
+def test_several_curves_name_the_steepest() -> None:
+    spec, results = study()
+    what, why = answer(spec, recommend(spec, results, 100, "all"))
+    assert what.startswith("Collect ")
+    assert "background demos." in what
+    assert why.startswith("The steepest of their curves, camera pose + distractor, would promise +")
+    assert why.endswith("for all 100.")
+
+
+def test_one_factor_and_one_demo_are_singular() -> None:
+    spec, results = study(VISUAL, "one")
+    what, why = answer(spec, recommend(spec, results, 1, "top"))
+    assert what == "Collect 1 camera pose demo."
+    assert why.startswith("Its curve promises +0.")
+
+
+def test_a_budget_too_small_for_all_factors_names_the_curve() -> None:
+    spec, results = study()
+    _, why = answer(spec, recommend(spec, results, 1, "top"))
+    assert why.startswith("The curve of camera pose + distractor promises")
+
+
+def test_baselines_say_what_they_follow() -> None:
+    spec, results = study(per_factor=True)
+    assert answer(spec, recommend(spec, results, 100, "greedy"))[1] == (
+        "The policy trained on everything scores lowest there."
+    )
+    weighted = recommend(spec, results, 100, "remix", weights={**dict.fromkeys(VISUAL, 1.0), "lighting": 6.0})
+    assert answer(spec, weighted) == (
+        "Collect 10 table texture, 60 lighting, 10 camera pose, 10 distractor and 10 background demos.",
+        "The shares are the weights that Re-Mix learned.",
+    )
+
+
+def test_auto_says_why() -> None:
+    spec, results = study()
+    given = recommend(spec, results, 100, "auto")
+    for chosen, words in (("top", "One curve stands out"), ("all", "No curve stands out")):
+        assert words in strategy_words(replace(given, chosen=chosen))
+    assert "stands out" not in strategy_words(recommend(spec, results, 100, "top"))
+
+
+def test_run_lines_pool_what_belongs_to_one_policy() -> None:
+    spec = StudySpec(factors={"camera_pose": 30, "lighting": 30}, construction="one")
+    full = {"camera_pose": 30, "lighting": 30}
+    rows = [
+        {"demos": full, "score": 0.4, "trials": 100, "factor": "camera_pose"},
+        {"demos": full, "score": 0.7, "trials": 50, "factor": "lighting"},
+        {"combination": "lighting", "n": 0, "score": 0.3},
+    ]
+    first, second = run_lines(spec, Results.from_rows(rows))
+    assert (first.score, first.demos) == (known_score(0.5, 150), full)
+    assert first.by_factor == {"camera_pose": known_score(0.4, 100), "lighting": known_score(0.7, 50)}
+    assert second.demos == {"camera_pose": 30, "lighting": 0}
+    assert second.score is not None
+    assert score_words(second.score) == "30.0%"

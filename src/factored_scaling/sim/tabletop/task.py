@@ -63,9 +63,8 @@ class TabletopTask:
         share = _batch(device)
         for first in range(0, len(conditions), share):
             scenes = self._trials(conditions[first : first + share], device)
-            now = start(self.rules, scenes)
-            images.append(render(self.rules, scenes, now, self.image_size))
-            states.append(now.joints)
+            images.append(self.frames(scenes))
+            states.append(scenes.joints)
         return torch.cat(images), torch.cat(states)
 
     def rollout(
@@ -79,6 +78,10 @@ class TabletopTask:
             part = conditions[first : first + share]
             scores = self._roll(act, part, first, execute, device)
             yield from zip(part, scores, strict=True)
+
+    def frames(self, scenes: SceneBatch) -> torch.Tensor:
+        """What the cameras see before anything has moved."""
+        return render(self.rules, scenes, start(self.rules, scenes), self.image_size)
 
     def _roll(self, act: Act, conditions: Sequence[Condition], first: int, execute: int, device: str) -> list[float]:
         scenes = self._trials(conditions, device)

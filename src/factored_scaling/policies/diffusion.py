@@ -16,7 +16,7 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.policies import checkpoint
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.resnet import Eyes
-from factored_scaling.policies.training import Draw, check_identity, train
+from factored_scaling.policies.training import Draw, check_identity, identity_of, train
 from factored_scaling.policies.unet import UNet
 from factored_scaling.policies.windows import (
     JITTERS,
@@ -238,9 +238,3 @@ def load_policy(folder: Path, device: str = "cpu") -> DiffusionPolicy:
     policy.load_state_dict(tensors)
     policy.description = description
     return policy.to(device).eval()
-
-
-def identity_of(table: FrameTable, config: dict[str, Any], seed: int) -> str:
-    """A digest of what decides a training's result. Of the images only the shape: hashing gigabytes takes too long."""
-    arrays = (table.starts, table.state, table.action)
-    return checkpoint.digest_of(config, seed, list(table.ids), list(table.images.shape), *(a.tobytes() for a in arrays))

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import CheckpointError, RunFailed
-from factored_scaling.policies.checkpoint import ResumePoints, prefixed, under
+from factored_scaling.policies.checkpoint import ResumePoints, digest_of, prefixed, under
 from factored_scaling.policies.config import Optimisation
 from factored_scaling.ports import Progress
 
@@ -54,7 +55,7 @@ class Training:
         self.learner = learner
         self.optimisation = optimisation
         self.step = 0
-        self.parameters = dict(learner.module.named_parameters())
+        self.parameters = {name: p for name, p in learner.module.named_parameters() if p.requires_grad}
         first = next(iter(self.parameters.values()))
         self.optimiser = torch.optim.AdamW(
             self.parameters.values(),
@@ -192,3 +193,9 @@ def check_identity(description: dict[str, Any], identity: str, folder: Path) -> 
             where=str(folder),
             hint="give this training a folder of its own, or remove the old one",
         )
+
+
+def identity_of(table: FrameTable, config: dict[str, Any], seed: int) -> str:
+    """A digest of what decides a training's result. Of the images only the shape: hashing gigabytes takes too long."""
+    arrays = (table.starts, table.state, table.action)
+    return digest_of(config, seed, list(table.ids), list(table.images.shape), *(a.tobytes() for a in arrays))

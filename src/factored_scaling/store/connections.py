@@ -189,10 +189,13 @@ class _Gate:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._inside = 0
+        self._forking = False
 
     @contextmanager
     def passing(self) -> Iterator[None]:
         with self._condition:
+            while self._forking:  # a fork that waits goes first, or a busy thread would keep it waiting for ever
+                self._condition.wait()
             self._inside += 1
         try:
             yield
@@ -203,10 +206,13 @@ class _Gate:
 
     def shut(self) -> None:
         self._condition.acquire()
+        self._forking = True
         while self._inside:
             self._condition.wait()
 
     def open(self) -> None:
+        self._forking = False
+        self._condition.notify_all()
         self._condition.release()
 
 

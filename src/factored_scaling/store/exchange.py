@@ -122,8 +122,16 @@ def _load_run(connection: Connection, study: int, round_ids: list[int], data: An
         ("scores", scores, _SCORE),
     ]
     for part, table, checks in parts:
-        rows = [_checked(row, checks, f"{where}.{part}[{index}]") for index, row in enumerate(run[part])]
-        _insert(connection, table, ({**_measured(part, row), "run_id": run_id} for row in rows))
+        rows = (_part(part, row, checks, f"{where}.{part}[{index}]") for index, row in enumerate(run[part]))
+        _insert(connection, table, ({**row, "run_id": run_id} for row in rows))
+
+
+def _part(part: str, data: Any, checks: Mapping[str, _Check], where: str) -> _Values:
+    row = _checked(data, checks, where)
+    try:
+        return _measured(part, row)
+    except FscError as error:
+        raise error.at(where) from None
 
 
 def _measured(part: str, row: _Values) -> _Values:

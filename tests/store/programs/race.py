@@ -1,0 +1,47 @@
+"""Several processes that start at the same moment, either to make the store or to work on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.store import Store
+
+
+def make(address: str, worker: str) -> None:
+    """Open a store that does not exist yet, and use it."""
+    with Store.open(address) as store:
+        store.studies()
+
+
+def work(address: str, worker: str) -> None:
+    """Lease, measure and finish runs until none is left; print who took which."""
+    with Store.open(address) as store:
+        study = store.study("shared").id
+        while (run := store.lease(study, worker, 60)) is not None:
+            for number in range(3):
+                store.append_trials(run.id, [Trial(f"{worker}/{number}", 1.0)], run.lease_token)
+                store.heartbeat(run.id, run.lease_token, 60)
+            store.finish(run.id, run.lease_token)
+            os.write(sys.stdout.fileno(), f"{worker} {run.id}\n".encode())
+
+
+def main(task: Callable[[str, str], None], address: str, workers: int) -> int:
+    ready, go = os.pipe()
+    children = []
+    for number in range(workers):
+        pid = os.fork()
+        if pid == 0:
+            os.close(go)
+            os.read(ready, 1)  # returns for all at once, when the parent closes its end
+            task(address, f"worker-{number}")
+            os._exit(0)
+        children.append(pid)
+    os.close(go)
+    return sum(os.waitpid(pid, 0)[1] != 0 for pid in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main({"make": make, "work": work}[sys.argv[1]], sys.argv[2], int(sys.argv[3])))

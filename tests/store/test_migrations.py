@@ -1,0 +1,149 @@
+"""Databases of every version so far can be opened; what cannot be is said plainly and left as it was."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, inspect
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.errors import StoreError
+from factored_scaling.store import Measurement, Store, migrations
+from factored_scaling.store.connections import Database
+
+DATABASES = sorted((Path(__file__).parent / "databases").glob("v*.db"))
+
+
+@pytest.fixture(params=DATABASES, ids=lambda path: path.stem)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a database that an earlier release wrote."""
+    return Path(shutil.copy(request.param, tmp_path / "old.db"))
+
+
+def test_there_is_a_database_of_every_version() -> None:
+    assert [path.stem for path in DATABASES] == [f"v{version + 1}" for version in range(migrations.newest_version())]
+
+
+def test_an_old_database_is_read_whole(old: Path) -> None:
+    with Store.open(old, create=False) as store:
+        study = store.study("old").id
+        first, second = store.rounds(study)
+        assert (first.spec.sizes, first.order) == ({"camera": 4, "light": 4}, None)
+        assert (second.spec.sizes, second.order) == ({"camera": 4, "light": 5}, {"light": 1})
+        assert second.dataset.count("light") == 5
+        runs = store.runs(study)
+        assert [run.state for run in runs] == ["done", "failed", "running", "pending", "pending"]
+        assert (runs[0].rounds, runs[0].trials, runs[0].mean, runs[0].worker) == ((0, 1), 2, 0.75, "first")
+        assert (runs[1].error, runs[1].finished) == ("out of memory", 1_700_000_000.0)
+        assert (runs[2].worker, runs[2].lease_expires) == ("third", 1_700_000_060.0)
+        assert store.trials(runs[0].id) == [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)]
+        assert store.scores(runs[2].id) == [Measurement(0.25, 20, ("camera",), "results.csv")]
+        assert [attempt.outcome for attempt in store.attempts(runs[1].id)] == ["failed"]
+        assert store.document(study, "remix", "0") == {"light": 0.75}
+
+
+def test_an_old_database_goes_on(old: Path) -> None:
+    with Store.open(old) as store:
+        study = store.study("old").id
+        run = store.lease(study, "today", 60)
+        assert run is not None
+        assert run.worker == "today"
+        assert [attempt.outcome for attempt in store.attempts(run.id)] == ["lost"]  # "third" has been silent for years
+        store.append_trials(run.id, [Trial("new", 1.0)], run.lease_token)
+        store.finish(run.id, run.lease_token)
+
+
+def test_an_old_database_gets_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:
+    with Store.open(old), Store.open(tmp_path / "new.db"):
+        pass
+    assert tables(old) == tables(tmp_path / "new.db")
+
+
+def test_steps_are_applied_in_order_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.db"
+    Store.open(path).close()
+    applied = []
+
+    def second(connection: Connection) -> None:
+        applied.append(2)
+        connection.exec_driver_sql("ALTER TABLE fsc_runs ADD COLUMN colour TEXT")
+
+    def third(connection: Connection) -> None:
+        applied.append(3)
+        connection.exec_driver_sql("UPDATE fsc_runs SET colour = 'red'")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", [second, third])
+    Store.open(path).close()
+    Store.open(path).close()
+    assert applied == [2, 3]
+    assert version(path) == "3"
+
+
+def test_a_step_that_fails_leaves_the_database_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.db"
+    Store.open(path).close()
+    before = tables(path)
+
+    def second(connection: Connection) -> None:
+        connection.exec_driver_sql("ALTER TABLE fsc_runs ADD COLUMN colour TEXT")
+        connection.exec_driver_sql("DROP TABLE fsc_trials")
+        connection.exec_driver_sql("UPDATE nowhere SET colour = 'red'")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", [second])
+    with pytest.raises(StoreError, match="no such table"):
+        Store.open(path)
+    assert tables(path) == before
+    assert version(path) == "1"
+
+
+def test_a_database_of_a_newer_release_asks_for_an_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    Store.open(path).close()
+    newer = migrations.newest_version() + 6
+    change(path, f"UPDATE fsc_meta SET value = '{newer}' WHERE key = 'schema_version'")
+    with pytest.raises(StoreError, match=rf"version {newer}, this release knows .* upgrade"):
+        Store.open(path)
+    assert version(path) == str(newer)
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM fsc_meta", "UPDATE fsc_meta SET value = 'one'"])
+def test_a_spoilt_version_is_an_error(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "study.db"
+    Store.open(path).close()
+    change(path, statement)
+    with pytest.raises(StoreError, match="the schema version reads"):
+        Store.open(path)
+
+
+def change(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement)
+    connection.close()
+
+
+def version(path: Path) -> str:
+    connection = sqlite3.connect(path)
+    (found,) = connection.execute("SELECT value FROM fsc_meta WHERE key = 'schema_version'").fetchone()
+    connection.close()
+    return str(found)
+
+
+def tables(path: Path) -> dict[str, object]:
+    """Every table with its columns and rules, as far as they matter to a program."""
+    database = Database(path, create=False, clock=None, busy_seconds=1.0)
+    with database.reading() as connection:
+        found = inspect(connection)
+        described: dict[str, object] = {
+            name: (
+                [(column["name"], str(column["type"]), column["nullable"]) for column in found.get_columns(name)],
+                found.get_pk_constraint(name)["constrained_columns"],
+                sorted(str(unique["column_names"]) for unique in found.get_unique_constraints(name)),
+                sorted(str(index["column_names"]) for index in found.get_indexes(name)),
+            )
+            for name in found.get_table_names()
+        }
+    database.close()
+    return described

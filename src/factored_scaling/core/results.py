@@ -94,11 +94,12 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
     """
     policies = _policies(spec, results)
     combinations = spec.combinations()
-    full = tuple(spec.sizes.values())
+    sizes = spec.sizes
+    full = tuple(sizes.values())
     used: set[int] = set()
     curves = []
     for index, combination in enumerate(combinations):
-        places = {number: _place(spec, combination, policy) for number, policy in enumerate(policies)}
+        places = {number: _place(sizes, combination, policy) for number, policy in enumerate(policies)}
         own = [n for n, policy in enumerate(policies) if policy.own in (None, index) and places[n] is not None]
         if not any(policies[number].demos == full for number in own):
             lent: dict[tuple[int | None, float, int | None], int] = {}
@@ -203,10 +204,9 @@ def _policies(spec: StudySpec, results: Results) -> list[Policy]:
     return policies
 
 
-def _place(spec: StudySpec, combination: Combination, policy: Policy) -> int | None:
+def _place(sizes: Mapping[str, int], combination: Combination, policy: Policy) -> int | None:
     """n on this combination's curve, or None when the training set is not one of the curve's."""
-    demos = dict(zip(spec.names, policy.demos, strict=True))
-    sizes = spec.sizes
+    demos = dict(zip(sizes, policy.demos, strict=True))
     if any(demos[name] != size for name, size in sizes.items() if name not in combination.factors):
         return None
     inside = {name: demos[name] for name in combination.factors}

@@ -1,0 +1,90 @@
+"""What the package shows to others, and what importing it must not cost."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import factored_scaling
+
+HEAVY = ("torch", "torchvision", "fastapi", "uvicorn", "starlette", "ray", "mani_skill", "sapien", "gymnasium")
+
+EXPORTED = [
+    "Combination",
+    "Curve",
+    "Dataset",
+    "Episode",
+    "Factor",
+    "FscError",
+    "InvalidInput",
+    "Recommendation",
+    "Result",
+    "Results",
+    "RunSpec",
+    "Study",
+    "StudySpec",
+    "Trial",
+    "__version__",
+    "fit_curves",
+    "fit_power_law",
+    "plan",
+    "recommend",
+]
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that are loaded in a fresh interpreter after `code`."""
+    report = "import sys; print('\\n' + ' '.join(sys.modules))"
+    script = f"try:\n    {code}\nexcept SystemExit:\n    pass\n{report}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_the_exported_names_are_these() -> None:
+    assert factored_scaling.__all__ == EXPORTED
+    assert dir(factored_scaling) == sorted(EXPORTED)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_exported_name_is_there(name: str) -> None:
+    assert getattr(factored_scaling, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'recomend'"):
+        _ = factored_scaling.recomend
+
+
+def test_importing_the_package_loads_nothing_but_itself() -> None:
+    modules = loaded("import factored_scaling")
+    assert not modules & {*HEAVY, "numpy", "scipy", "sqlalchemy", "matplotlib", "yaml", "click"}
+
+
+def test_every_exported_name_loads_nothing_heavy() -> None:
+    assert not loaded("from factored_scaling import *") & set(HEAVY)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    modules = loaded("from factored_scaling.cli import main; main(['--help'])")
+    assert "factored_scaling.cli" in modules
+    assert not modules & {*HEAVY, "numpy", "scipy", "matplotlib", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("module", ["factored_scaling", "factored_scaling.cli"])
+def test_help_is_printed(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for command in ("plan", "fit", "recommend"):
+        assert command in done.stdout
+
+
+def test_core_needs_only_numpy() -> None:
+    core = ("allocate", "baselines", "checks", "curves", "dataset", "design", "diagnostics", "recommend", "results")
+    for name in core:
+        importlib.import_module(f"factored_scaling.core.{name}")
+    modules = loaded("import " + ", ".join(f"factored_scaling.core.{name}" for name in core))
+    assert not modules & {*HEAVY, "sqlalchemy", "matplotlib", "yaml", "click", "rich", "jinja2"}

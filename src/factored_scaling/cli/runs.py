@@ -75,8 +75,9 @@ def record_command(
         if not 0.0 <= score <= 1.0:  # also refuses NaN
             raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=f"score {number}")
     names = tuple(name.strip() for name in factor.split("+")) if factor else ()
-    if len(set(names)) < len(names) or ("*" in names and len(names) > 1):
-        raise InvalidInput(f"{factor!r} names a factor twice", where="--factor", hint="* alone stands for all of them")
+    if "" in names or len(set(names)) < len(names) or ("*" in names and len(names) > 1):
+        what = f"expected factor names joined by +, each once, or * alone, not {factor!r}"
+        raise InvalidInput(what, where="--factor")
     keys = [key] if key is not None else [f"recorded/{uuid.uuid4().hex}" for _ in scores]
     trials = [Trial(k, score, names, setting, note) for k, score in zip(keys, scores, strict=True)]
     with Target.parse(study).study() as opened:

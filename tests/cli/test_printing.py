@@ -1,0 +1,162 @@
+"""What people see: tables, help, completion, and how little is loaded to show it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from factored_scaling.cli import COMMANDS
+from factored_scaling.cli.show import print_table
+
+Answer = subprocess.CompletedProcess[str]
+Fsc = Callable[..., Answer]
+TAUGHT = ("init", "plan", "runs", "record", "import", "export", "fit", "recommend", "extend", "completion")
+
+
+def test_no_command_shows_help(fsc: Fsc) -> None:
+    assert fsc().stdout == fsc("--help").stdout == fsc("-h").stdout
+    assert all(f"  {name} " in fsc().stdout for name in COMMANDS)
+    assert fsc("--version").stdout.startswith("fsc, version ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command(command: str, fsc: Fsc) -> None:
+    answer = fsc(command, "--help")
+    assert answer.returncode == 0
+    assert answer.stdout.startswith(f"Usage: fsc {command}")
+    assert max(len(line) for line in answer.stdout.splitlines()) <= 110
+    examples = [line for line in answer.stdout.splitlines() if f"fsc {command} " in line]
+    assert command not in TAUGHT or len(examples) >= 2, "the usage line and an example"
+
+
+def test_tables_line_up(fsc: Fsc, study: Path) -> None:
+    lines = fsc("plan", study).stdout.splitlines()
+    assert lines[0] == "fold-towel: 7 policies"
+    assert lines[2] == "#  camera_pose  distractor  table_texture  lighting  demos  seed  gives"
+    assert lines[4] == "1           30          30             30        30    120     0  every curve"
+    assert lines[5] == "2            0           0             30        30     60     0  camera_pose+distractor at n=0"
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_a_pipe_gets_the_whole_width(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a_very_long_name_" * 30
+    print_table("", ["factor", "a"], [[name, "1.2e+05"], ["größe_高さ", "–"]])
+    out = capsys.readouterr().out.splitlines()
+    assert out[2] == f"{name}  1.2e+05"
+    assert out[3] == "größe_高さ" + " " * (len(name) - 10) + "        –"  # the two wide letters take two cells each
+
+
+def in_terminal(columns: int, args: list[str], folder: Path) -> list[str]:
+    """What the command shows in a terminal of this many columns."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "factored_scaling", *args], stdout=follower, cwd=folder, env=environment
+    ) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not part:
+                break
+            shown += part
+    os.close(leader)
+    assert process.returncode == 0
+    text = shown.decode().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    return text.replace("\r\n", "\n").splitlines()
+
+
+def test_a_narrow_terminal_breaks_between_words(study: Path) -> None:
+    lines = in_terminal(60, ["recommend", "study.yaml", "results.csv", "--budget", "100"], study)
+    assert max(len(line) for line in lines) <= 60
+    assert any(line.startswith("camera_pose+ ") for line in lines)
+    assert "distractor" in lines
+    wide = in_terminal(200, ["recommend", "study.yaml", "results.csv", "--budget", "100"], study)
+    assert any(line.startswith("camera_pose+distractor  ") for line in wide)
+
+
+def test_a_closed_pipe_is_no_error(study: Path) -> None:
+    command = f"'{sys.executable}' -m factored_scaling plan study.yaml | true"
+    done = subprocess.run(["bash", "-c", command], cwd=study, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_a_terminal_without_unicode(study: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "factored_scaling", "plan", "study.yaml"],
+        cwd=study,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert "every curve" in done.stdout
+
+
+def completed(words: str) -> list[str]:
+    environment = {**os.environ, "_FSC_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
+    code = "from factored_scaling.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.split()
+
+
+def test_completion_offers_commands_options_and_choices() -> None:
+    assert {"plain,record", "plain,recommend"} <= set(completed("fsc rec"))
+    assert "plain,--strategy" in completed("fsc recommend --st")
+    assert completed("fsc recommend s --strategy to") == ["plain,top", "plain,top-half"]
+    assert completed("fsc plan --construction ") == ["plain,one", "plain,pair", "plain,group"]
+    assert completed("fsc plan stu") == ["file,stu"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_bash_takes_the_completion_script(fsc: Fsc, tmp_path: Path) -> None:
+    script = tmp_path / "completion.bash"
+    script.write_text(fsc("completion", "bash").stdout)
+    done = subprocess.run(
+        ["bash", "-c", f"source '{script}' && complete -p fsc"], capture_output=True, text=True, check=True
+    )
+    assert "_fsc_completion fsc" in done.stdout
+    assert all("_FSC_COMPLETE" in fsc("completion", shell).stdout for shell in ("zsh", "fish"))
+
+
+HEAVY = ("torch", "mani_skill", "sapien", "fastapi", "uvicorn", "ray", "matplotlib", "jinja2")
+
+
+@pytest.mark.parametrize(
+    ("args", "unwanted"),
+    [
+        (["--help"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml")),
+        (["--version"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml")),
+        (["plan", "study.yaml"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich")),
+        (
+            ["recommend", "study.yaml", "results.csv", "--budget", "9", "--json"],
+            (*HEAVY, "scipy", "sqlalchemy", "rich"),
+        ),
+    ],
+)
+def test_commands_load_only_what_they_use(args: list[str], unwanted: tuple[str, ...], study: Path) -> None:
+    code = (
+        "import sys\nfrom factored_scaling.cli import main\n"
+        f"try:\n    main({args!r})\n"
+        f"except SystemExit:\n    print(*[name for name in {unwanted!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=study, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, factored_scaling\nprint(*[name for name in {(*HEAVY, 'numpy')!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,185 @@
+"""Recording trials, finishing runs, and going round after round."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factored_scaling.core.design import PlannedRun, run_spec
+from factored_scaling.study import Study
+
+Answer = subprocess.CompletedProcess[str]
+Fsc = Callable[..., Answer]
+
+
+def refused(answer: Answer, *said: str, code: int = 2) -> None:
+    """One line that says all of `said`."""
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (code, "", 1), answer
+    for words in said:
+        assert words in answer.stderr
+
+
+def done(answer: Answer) -> str:
+    assert answer.returncode == 0, answer
+    return answer.stdout
+
+
+def runs(fsc: Fsc, study: Path) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(done(fsc("runs", study, "--json")))["runs"]
+    return listed
+
+
+def test_record(fsc: Fsc, study: Path) -> None:
+    assert done(fsc("record", study, "1", "1", "0", "1", "1", "--factor", "lighting")).startswith(
+        "run 1: 4 new, 75.0% ("
+    )
+    assert "0 trials" not in done(fsc("record", study, "1", "0.5", "--factor", "*", "--note", "slipped"))
+    assert "6 trials" in done(fsc("record", study, "1", "0.25", "--factor", "camera_pose + lighting"))
+    assert runs(fsc, study)[0]["factors"] == {"lighting": 0.75, "*": 0.5, "camera_pose+lighting": 0.25}
+    digest = runs(fsc, study)[0]["digest"]
+    assert done(fsc("record", study, digest[:8], "1")).startswith("run 1: 1 new")
+    assert done(fsc("record", study, "1", "--done")).endswith("done\n")
+    assert [run["state"] for run in runs(fsc, study)][:2] == ["done", "pending"]
+    refused(fsc("record", study, "1", "1"), "run 1 is done", "a new seed is a new run")
+    assert done(fsc("record", study, "1", "--done")).endswith("done\n")  # told twice is told once
+
+
+def test_keys_make_telling_twice_harmless(fsc: Fsc, study: Path) -> None:
+    assert done(fsc("record", study, "1", "0.5", "--key", "monday/1")).startswith("run 1: 1 new")
+    assert done(fsc("record", study, "1", "0.5", "--key", "monday/1")).startswith("run 1: 0 new")
+    refused(fsc("record", study, "1", "0.75", "--key", "monday/1"), "monday/1", "already stored with score 0.5")
+    refused(fsc("record", study, "1", "0.5", "0.5", "--key", "monday/2"), "--key", "one score")
+    refused(fsc("record", study, "1", "--key", "monday/2"), "--key")
+    assert runs(fsc, study)[0]["trials"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["99", "1"], "no run '99'"),
+        (["first", "1"], "no run 'first'"),
+        (["1", "1.5"], "score 1: a score must lie in [0, 1], not 1.5"),
+        (["1", "1", "nan"], "score 2: a score must lie in [0, 1], not nan"),
+        (["1", "inf"], "not inf"),
+        (["1", "half"], "half"),
+        (["1"], "no scores"),
+        (["1", "--done"], "has no trials yet"),
+        (["1", "1", "--factor", "lightning"], "did you mean lighting?"),
+        (["1", "1", "--factor", "lighting+"], "joined by +"),
+        (["1", "1", "--factor", "lighting+lighting"], "each once"),
+        (["1", "1", "--factor", "*+lighting"], "* alone"),
+        (["1", "1", "--key", "k" * 500], "at most 400"),
+        (["1", "1", "--key", ""], "key"),
+    ],
+)
+def test_record_refuses(args: list[str], said: str, fsc: Fsc, study: Path) -> None:
+    answer = fsc("record", study, *args)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer
+    assert said in answer.stderr
+    assert all(run["trials"] == 0 and run["state"] == "pending" for run in runs(fsc, study))
+
+
+def test_a_digest_must_name_one_run(fsc: Fsc, study: Path) -> None:
+    done(fsc("runs", study))
+    with Study.open(study / "study.db") as opened:
+        spec, dataset = opened.spec, opened.dataset
+        many: dict[str, PlannedRun] = {}
+        for seed in range(3000):
+            planned = PlannedRun(run_spec(spec, dataset, spec.sizes, seed), spec.sizes, ())
+            beginning = planned.spec.digest[:4]
+            if beginning in many and not beginning.isdigit():
+                break
+            many[beginning] = planned
+        first, second = opened.store.add_runs(opened.id, 0, [many[beginning], planned])
+    refused(fsc("record", study, beginning, "1"), f"more than one run '{beginning}'")
+    assert done(fsc("record", study, planned.spec.digest, "1")).startswith(f"run {second}: 1 new")
+    refused(fsc("record", study, planned.spec.digest[:3], "1"), "no run")  # too short to mean anything
+    assert first != second
+
+
+def test_partial_results_are_left_out_unless_asked_for(fsc: Fsc, study: Path) -> None:
+    refused(fsc("recommend", study, "--budget", "5"), "nothing is recorded yet", "RESULTS.csv")
+    assert runs(fsc, study)
+    refused(fsc("recommend", study, "--budget", "5"), "no finished run has scores yet", "fsc runs")
+    done(fsc("record", study, "1", "1", "0"))
+    refused(fsc("recommend", study, "--budget", "5"), "no finished run has scores yet", "--partial")
+    for run in range(1, 8):
+        done(fsc("record", study, str(run), *["1", "0", "1"][: 2 + run % 2]))
+        if run < 7:
+            done(fsc("record", study, str(run), "--done"))
+    left_out = fsc("recommend", study, "--budget", "5", "--json")
+    assert left_out.returncode == 0
+    assert left_out.stderr == "warning: run 7 has scores but is not finished and is left out (--partial uses it)\n"
+    used = fsc("recommend", study, "--budget", "5", "--json", "--partial")
+    assert used.stderr == ""
+    assert json.loads(used.stdout)["curves"] != json.loads(left_out.stdout)["curves"]
+    rows = [len(done(fsc("export", study, *extra)).splitlines()) for extra in ([], ["--partial"])]
+    assert rows == [7, 8]
+
+
+def test_a_round(fsc: Fsc, study: Path) -> None:
+    refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
+    done(fsc("import", study, study / "results.csv"))
+    done(fsc("recommend", study, "--budget", "20", "--strategy", "top", "--save"))
+    before = json.loads(done(fsc("export", study, "--format", "json")))
+    printed = done(fsc("extend", study, "--as-ordered"))
+    assert "differs from the order" not in printed
+    assert "6 policies to train" in printed or "7 policies to train" in printed
+    after = json.loads(done(fsc("export", study, "--format", "json")))
+    assert after["rounds"][:1] == before["rounds"]
+    assert after["rounds"][1]["order"]["allocation"]["camera_pose"] == 10
+    old = {run["digest"]: run for run in before["runs"]}
+    shared = [run for run in after["runs"] if run["digest"] in old and len(run["placements"]) == 2]
+    assert shared, "n = 0 of the grown curve trains on what n = 0 trained on before"
+    for run in after["runs"]:
+        if run["digest"] in old:
+            kept = old[run["digest"]]
+            assert {key: run[key] for key in kept if key != "placements"} == {
+                key: kept[key] for key in kept if key != "placements"
+            }
+    data = json.loads(done(fsc("plan", study, "--json")))
+    assert data["runs"][0]["demos"] == {"camera_pose": 40, "distractor": 40, "table_texture": 30, "lighting": 30}
+    assert json.loads(done(fsc("runs", study, "--json")))["round"] == 1
+    # the same order is not followed twice by a slip of the finger
+    refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
+
+
+def test_what_was_collected_may_differ_from_the_order(fsc: Fsc, study: Path) -> None:
+    done(fsc("import", study, study / "results.csv"))
+    done(fsc("recommend", study, "--budget", "20", "--strategy", "top", "--save"))
+    refused(fsc("extend", study, "--collected", "lightning=3"), "did you mean lighting?")
+    refused(fsc("extend", study, "--collected", "lighting"), "--collected", "NAME=DEMOS")
+    refused(fsc("extend", study, "--collected", "lighting=0"), "no new demonstrations")
+    refused(fsc("extend", study, "--collected", "lighting=99999999"), "lighting", "1000000")
+    answer = fsc("extend", study, "--collected", "lighting=3", "--collected", "nominal=2")
+    assert "what was collected differs from the order" in done(answer)
+    data = json.loads(done(fsc("plan", study, "--json")))
+    assert data["runs"][0]["demos"]["lighting"] == 33
+    extended = json.loads(done(fsc("extend", study, "--collected", "distractor=1", "--json")))
+    assert extended == {
+        "round": 2,
+        "factors": {"camera_pose": 30, "distractor": 31, "table_texture": 30, "lighting": 33},
+        "nominal": 2,
+        "order": None,
+    }
+
+
+def test_settings_may_change_and_demos_may_not(fsc: Fsc, study: Path) -> None:
+    done(fsc("import", study, study / "results.csv"))
+    text = (study / "study.yaml").read_text()
+    one = text.replace("construction: group", "construction: one").replace("groups:", "# groups:")
+    (study / "study.yaml").write_text(one)
+    listed = runs(fsc, study)
+    assert sum(run["state"] == "done" for run in listed) == 7
+    assert len({run["digest"] for run in listed}) == len(listed) == 7 + 12
+    refused(fsc("recommend", study, "--budget", "5"), "the curve of camera_pose needs scores")
+    (study / "study.yaml").write_text(text)
+    done(fsc("recommend", study, "--budget", "5"))
+    for change in ("lighting: 31", "lightning: 30"):
+        (study / "study.yaml").write_text(text.replace("lighting: 30", change).replace("groups:", "# groups:"))
+        refused(fsc("runs", study), "study.yaml", "fsc extend", "start a new study")

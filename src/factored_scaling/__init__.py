@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from factored_scaling.version import __version__
+
 if TYPE_CHECKING:
     from factored_scaling.core.curves import Curve, fit_power_law
     from factored_scaling.core.dataset import Dataset, Episode
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from factored_scaling.errors import FscError, InvalidInput
     from factored_scaling.study import Study
 
-__version__ = "0.1.0"
 
 # Where each exported name lives. Names are loaded when first used, so that importing the package costs nothing.
 _HOMES = {

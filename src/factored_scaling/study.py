@@ -282,12 +282,15 @@ class Study:
         return dict(latest[0].body) if latest else None
 
     def extend(
-        self, collected: Mapping[str, int] | Iterable[Episode], order: Mapping[str, Any] | None = None
+        self,
+        collected: Mapping[str, int] | Iterable[Episode],
+        order: Mapping[str, Any] | None = None,
+        planned: bool = True,
     ) -> RoundRow:
         """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
 
         `order` is the recommendation that was followed, kept for the record. Counts under "nominal" are demos that
-        vary nothing.
+        vary nothing. The new round's policies become pending runs unless not `planned`.
         """
         current, spec = self.round, self.spec
         episodes = _episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
@@ -299,7 +302,8 @@ class Study:
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
         self.store.add_round(self.id, grown, current.dataset.extended(episodes), dict(order) if order else None)
-        self.plan()
+        if planned:
+            self.plan()
         return self.round
 
     def _check_settings(self, settings: StudySpec) -> None:

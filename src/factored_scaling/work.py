@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost
 from factored_scaling.exec.local import Line, Stopped
 from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.ports import Progress
+from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
 
 # What workers say: (kind, run id, …). Shown by the command line, ignored by tests.
@@ -108,12 +110,11 @@ def _measure(study: Study, run: Run, lab: Lab, folder: Path, progress: Progress)
 
 
 def _keep_similarities(study: Study, run: Run, lab: Lab, folder: Path) -> None:
-    from factored_scaling.core.proxy import NEIGHBOURS, nearest_similarities
-
     trained, held_out = lab.embed(folder, run.episodes), lab.embed_held_out(folder, run.spec)
-    nearest = {str(k): nearest_similarities(held_out, trained, k).tolist() for k in NEIGHBOURS}
+    similarities = cosine_similarities(held_out, trained)
+    nearest = {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
     factors = [condition.factor for condition in lab.conditions(run.spec.evaluation)]
-    study.store.put_document(study.id, "similarity", run.spec.digest, {"nearest": nearest, "factors": factors})
+    study.store.put_document(study.id, KIND, run.spec.digest, {"nearest": nearest, "factors": factors})
 
 
 def _give_up(study: Study, run: Run, error: Exception, folder: Path, options: WorkOptions, line: Line) -> None:

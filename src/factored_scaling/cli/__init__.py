@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from factored_scaling import __version__
+from factored_scaling.version import __version__
 from factored_scaling.errors import FscError
 
 # name → (module, one line for `fsc --help`); the order is the order of use
@@ -25,6 +25,11 @@ COMMANDS = {
     "recommend": ("advise", "How many demonstrations of each factor to collect next."),
     "extend": ("runs", "The recommended demos are collected: start the next round."),
     "report": ("report", "One HTML file with curves, allocation, diagnostics and runs; figures for a paper."),
+    "run": ("run", "Train and evaluate what is pending in the simulator; stop and go on at will."),
+    "proxy": ("offline", "Stand-in scores from embeddings, without rollouts, and whether to trust them."),
+    "remix": ("offline", "Learn Re-Mix's weights over the factors, the strongest data-driven baseline."),
+    "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
+    "reproduce": ("reproduce", "The paper's tables on a simulated task, with seeds and intervals."),
     "completion": ("start", "Print the line that switches on completion for your shell."),
 }
 

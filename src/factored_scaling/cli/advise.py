@@ -76,6 +76,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
+@click.option("--proxy", type=int, metavar="K", help="Fit to FSC-Proxy's scores of the K (1, 5, 10) nearest instead.")
 @json_option
 def recommend_command(
     study: str,
@@ -87,6 +88,7 @@ def recommend_command(
     save: bool,
     partial: bool,
     weights: Path | None,
+    proxy: int | None,
     as_json: bool,
 ) -> None:
     """Split a budget of demonstrations over the factors.
@@ -101,7 +103,12 @@ def recommend_command(
     """
     target = Target.parse(study)
     needs_scores = strategy not in ("equal", "remix")
-    spec, measured = target.spec_and_results(results, required=needs_scores, partial=partial)
+    if proxy is None:
+        spec, measured = target.spec_and_results(results, required=needs_scores, partial=partial)
+    elif results is not None:
+        raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
+    else:
+        spec, measured = target.spec_and_proxy(proxy)
     learned = target.remix_weights(weights, strategy)
     with _placed(results, weights):
         answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up)

@@ -112,6 +112,13 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    @staticmethod
+    def single(done: int, total: int, note: str = "") -> None:
+        """Progress of one long step in this process: a line that rewrites itself, only on a terminal."""
+        if sys.stderr.isatty():
+            end = "\n" if done >= total else ""
+            click.echo(f"\r     {note:<28} {done} of {total}\x1b[K{end}", nl=False, err=True)
+
     def hear(self, message: tuple[str, int, int, int, str]) -> None:
         """Show one message of a worker."""
         kind, run, done, total, note = message

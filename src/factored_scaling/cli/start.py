@@ -58,7 +58,8 @@ def init_command(
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
-    spec = StudySpec(given, nominal, construction, None, 2, points, seeds, name or folder.resolve().name)
+    named = name or folder.resolve().name
+    spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named)
     moderate(spec)
     write_text(declared, _yaml(spec))
     if factors:

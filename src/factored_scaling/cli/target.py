@@ -120,6 +120,13 @@ class Target:
             click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
         return spec, results
 
+    def spec_and_proxy(self, k: int) -> tuple[StudySpec, Results]:
+        """The study and FSC-Proxy's stand-in scores."""
+        from factored_scaling.proxy import proxy_results
+
+        with self.study() as study:
+            return study.spec, proxy_results(study, k)
+
     def remix_weights(self, path: Path | None, strategy: str) -> dict[str, float] | None:
         """Re-Mix's weights from a file, or from the record."""
         from factored_scaling.files import read_weights

@@ -144,7 +144,7 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
     combinations = spec.combinations()
     ladders = [_ends_first(curve_sizes(combination.size, spec.points)) for combination in combinations]
     runs: dict[str, PlannedRun] = {}
-    for seed in range(spec.seeds):
+    for seed in range(spec.first_seed, spec.first_seed + spec.seeds):
         for rank in range(max(len(ladder) for ladder in ladders)):
             for combination, ladder in zip(combinations, ladders, strict=True):
                 if rank >= len(ladder):

@@ -51,6 +51,8 @@ class StudySpec:
     points: int = 4
     # training seeds per point
     seeds: int = 1
+    # the first of them
+    first_seed: int = 0
     name: str = "study"
     # the simulator's task, for studies that `fsc run` carries out
     task: str | None = None
@@ -68,6 +70,7 @@ class StudySpec:
         group_size: int = 2,
         points: int = 4,
         seeds: int = 1,
+        first_seed: int = 0,
         name: str = "study",
         task: str | None = None,
         policy: Mapping[str, Any] | None = None,
@@ -83,6 +86,7 @@ class StudySpec:
         store(self, "group_size", whole(group_size, "group_size", least=1, what="value"))
         store(self, "points", whole(points, "points", least=2, what="value"))
         store(self, "seeds", whole(seeds, "seeds", least=1, what="value"))
+        store(self, "first_seed", whole(first_seed, "first_seed", least=0, what="value"))
         store(self, "name", _text(name, "name"))
         store(self, "task", None if task is None else _text(task, "task"))
         store(self, "policy", _mapping(policy, "policy"))
@@ -117,8 +121,8 @@ class StudySpec:
         else:
             step = self.group_size
             members = [names[start : start + step] for start in range(0, len(names), step)]
-        sizes = self.sizes
-        return tuple(Combination(group, sum(sizes[name] for name in group), self.total) for group in members)
+        sizes, total = self.sizes, self.total
+        return tuple(Combination(group, sum(sizes[name] for name in group), total) for group in members)
 
     def with_demos(self, added: Mapping[str, int], nominal: int = 0) -> StudySpec:
         """The spec after `added` demonstrations per factor have been collected."""
@@ -144,6 +148,7 @@ class StudySpec:
             "groups": None,
             "group_size": 2,
             "seeds": 1,
+            "first_seed": 0,
             "task": None,
             "policy": {},
             "evaluation": {},
@@ -164,7 +169,7 @@ class StudySpec:
         return cls(**data)
 
     def _fields(self) -> dict[str, Any]:
-        order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds")
+        order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
         return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation")}
 
 

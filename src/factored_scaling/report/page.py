@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from factored_scaling import __version__
+from factored_scaling.version import __version__
 from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec

@@ -1,0 +1,104 @@
+"""fsc proxy, fsc remix: what can be told without rolling anything out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from factored_scaling.cli.show import json_option, percent, print_json, print_table
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput, NotEnoughData
+
+
+@click.command("proxy")
+@study_argument
+@json_option
+def proxy_command(study: str, as_json: bool) -> None:
+    """Stand-in scores from embedding similarity, and whether they can be trusted.
+
+    Each policy's score is how near the held-out first observations lie to its training set in its own embedding, for
+    the k = 1, 5 and 10 nearest. Where trials exist too, the rank agreement of the two is shown: near 1, the proxy can
+    replace trials; near 0, it cannot. `fsc recommend STUDY --proxy 1` fits curves to these scores.
+    """
+    from factored_scaling.core.proxy import KS
+    from factored_scaling.proxy import proxy_of_runs, proxy_trust
+
+    with Target.parse(study).study() as opened:
+        by_k = {k: proxy_of_runs(opened, k) for k in KS}
+        trust = {}
+        for k in KS:
+            try:
+                trust[k] = proxy_trust(opened, k)
+            except NotEnoughData as error:
+                reason = str(error)
+        names = opened.spec.names
+    runs = [run for run, _ in by_k[KS[0]]]
+    scores = {k: [score.overall for _, score in pairs] for k, pairs in by_k.items()}
+    if as_json:
+        entries = [
+            {"run": run.id, "demos": run.demos, "score": run.mean, "proxy": {str(k): scores[k][i] for k in KS}}
+            for i, run in enumerate(runs)
+        ]
+        agreement = {
+            str(k): {"spearman": t.spearman, "interval": [t.interval.low, t.interval.high], "p_value": t.p_value}
+            for k, t in trust.items()
+        }
+        print_json({"runs": entries, "agreement": agreement})
+        return
+    rows = [
+        [
+            str(run.id),
+            *(str(run.demos[name]) for name in names),
+            *(f"{scores[k][i]:.3f}" for k in KS),
+            "–" if run.mean is None else percent(run.mean),
+        ]
+        for i, run in enumerate(runs)
+    ]
+    print_table("Proxy scores", ["id", *names, *(f"k = {k}" for k in KS), "trials"], rows)
+    for k, agreement_k in trust.items():
+        low, high = agreement_k.interval.low, agreement_k.interval.high
+        click.echo(
+            f"k = {k}: rank agreement with trials {agreement_k.spearman:+.2f} ({low:+.2f} to {high:+.2f}), "
+            f"p = {agreement_k.p_value:.3f} over {agreement_k.policies} policies"
+        )
+    if not trust:
+        click.echo(f"no trust check: {reason}")
+
+
+@click.command("remix")
+@study_argument
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--preset", default="small", show_default=True, help="small: minutes on a core. paper: for a GPU.")
+@json_option
+def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool) -> None:
+    """Learn Re-Mix's weights over the factors and keep them, for `fsc recommend STUDY --strategy remix`.
+
+    Trains a reference and a proxy model on the study's demonstrations, without rollouts. The weights over the updates
+    are drawn in STUDY/remix/weights.png.
+    """
+    from factored_scaling.cli.run import Bars
+    from factored_scaling.lab import Lab
+    from factored_scaling.policies.remix import plot_trajectory
+
+    target = Target.parse(study)
+    folder = target.folder or Path.cwd()
+    with target.study() as opened:
+        spec = opened.spec
+        if spec.task is None:
+            raise InvalidInput(
+                "this study names no simulator task", where="task", hint="pass weights of your own: --weights"
+            )
+        lab = Lab(spec.task, folder, device, spec.policy.get("image_size"))
+        ids = [episode.id for episode in opened.dataset.episodes]
+        learned = lab.remix(ids, {"preset": preset}, seed, folder / "remix", Bars.single)
+        opened.store.put_document(
+            opened.id, "remix", "weights", {"weights": learned.weights, "domains": list(learned.domains)}
+        )
+    plot_trajectory(learned, folder / "remix" / "weights.png")
+    if as_json:
+        print_json({"weights": learned.weights})
+        return
+    print_table("Re-Mix", ["factor", "weight"], [[name, f"{weight:.3f}"] for name, weight in learned.weights.items()])
+    click.echo(f"wrote {folder / 'remix' / 'weights.png'}")

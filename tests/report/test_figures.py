@@ -45,7 +45,8 @@ def test_curves_are_solid_up_to_now_and_dashed_up_to_the_promise(budget: int) ->
         assert fitted_y == pytest.approx([curve.at(n) for n in fitted_x])
         assert further_y[-1] == pytest.approx(panel.report.predicted)
         [(promise_x, promise_y)] = lines(axes, "promise")
-        assert (promise_x, promise_y) == ([size + budget], pytest.approx([panel.report.predicted]))
+        assert promise_x == [float(size + budget)]
+        assert promise_y == pytest.approx([panel.report.predicted])
         assert lines(axes, "now")[0][0] == [size, size]
         assert axes.get_ylim() == figure.axes[0].get_ylim()
 

@@ -94,6 +94,7 @@ def test_nothing_is_loaded_from_elsewhere(group_text: str) -> None:
     assert "http://" not in group_text
     assert "https://" not in group_text
     assert "@import" not in group_text
+    assert "xlink" not in group_text
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
     for _, attributes in page.tags:
         assert "src" not in attributes

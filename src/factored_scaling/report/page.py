@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.version import __version__
 from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
@@ -26,6 +25,7 @@ from factored_scaling.report.words import (
     score_words,
     strategy_words,
 )
+from factored_scaling.version import __version__
 
 
 def write_report(report: ReportInput, path: Path | str) -> Path:

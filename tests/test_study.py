@@ -1,0 +1,363 @@
+"""Study as a library: callers own the loop, several of them at once, and none loses what was told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from factored_scaling import Dataset, Episode, Results, Study, StudySpec, Trial
+from factored_scaling.errors import FscError, InvalidInput, LeaseLost, NotEnoughData, StudyMissing, UnknownFactor
+
+SPEC = StudySpec({"camera_pose": 6, "lighting": 6, "table": 3}, construction="one", points=3, name="lab")
+SHORT = 0.3  # seconds of a lease that is meant to run out
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A study.db with a planned first round."""
+    Study.create(SPEC, tmp_path / "study.db").close()
+    return tmp_path / "study.db"
+
+
+def my_robot_lab(episodes: tuple[str, ...]) -> float:
+    """More demonstrations, better policy; lighting helps most."""
+    light = sum(id_.startswith("lighting") for id_ in episodes)
+    return 0.3 + 0.02 * len(episodes) + 0.03 * light
+
+
+def test_ask_and_tell(path: Path) -> None:
+    with Study.open(path) as study:
+        first = study.ask()[0]
+        assert len(first.episodes) == 15
+        assert first.demos == {"camera_pose": 6, "lighting": 6, "table": 3}
+        assert first.seed == 0
+        study.tell(first.id, my_robot_lab(first.episodes))
+        told = 1
+        while runs := study.ask(2):
+            assert len(runs) <= 2
+            for run in runs:
+                study.tell(run.id, my_robot_lab(run.episodes))
+                told += 1
+        assert told == len(study.runs()) == 7
+        assert {run.state for run in study.runs()} == {"done"}
+        answer = study.recommend(12, "top")
+    assert answer.allocation == {"camera_pose": 0, "lighting": 12, "table": 0}
+    with Study.open(path) as again:  # and it is all still there
+        assert again.ask() == []
+        assert again.recommend(12, "top") == answer
+        assert [curve.combination.label for curve in again.fit()] == ["camera_pose", "lighting", "table"]
+
+
+def test_what_may_be_told(path: Path) -> None:
+    with Study.open(path) as study:
+        runs = study.ask(7)
+        assert study.tell(runs[0].id, 1) is None
+        single, several = cast(float, np.float32(0.5)), cast(list[float], np.array([0.0, 1.0]))  # numpy's are welcome
+        assert study.tell(runs[1].id, single) is None
+        result = study.tell(runs[2].id, [1, 0, True, np.float64(0.5)])
+        assert result is not None
+        assert (result.overall.mean, result.overall.trials) == (0.625, 4)
+        result = study.tell(runs[3].id, {"lighting": [1.0, 0.0], "camera_pose+table": [0.5], "*": 0.25})
+        assert result is not None
+        assert {name: score.mean for name, score in result.by_factor.items()} == {
+            ("lighting",): 0.5,
+            ("camera_pose", "table"): 0.5,
+        }
+        study.tell(runs[4].id, [Trial("a", 1.0, ("table",), "oak", "by hand")])
+        study.tell(runs[5].id, several)
+        assert study.store.trials(runs[4].id)[0].setting == "oak"
+        rows = [(row.place, row.factor, row.score, row.trials) for row in study.results().rows]
+    assert rows == [
+        (f"run {runs[0].id}", (), 1.0, None),
+        (f"run {runs[1].id}", (), 0.5, None),
+        (f"run {runs[2].id}", (), 0.625, 4),
+        (f"run {runs[3].id}", ("lighting",), 0.5, 2),
+        (f"run {runs[3].id}", ("camera_pose", "table"), 0.5, 1),
+        (f"run {runs[3].id}", ("*",), 0.25, None),
+        (f"run {runs[4].id}", ("table",), 1.0, 1),
+        (f"run {runs[5].id}", (), 0.5, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        1.5,
+        -0.1,
+        float("nan"),
+        [0.5, 2.0],
+        [],
+        {},
+        "0.5",
+        None,
+        {"lihgting": 0.5},
+        {"lighting": "good"},
+        {"lighting": {}},
+    ],
+)
+def test_what_may_not_be_told(outcome: object, path: Path) -> None:
+    with Study.open(path) as study:
+        run = study.ask()[0]
+        with pytest.raises(InvalidInput):
+            study.tell(run.id, outcome)  # type: ignore[arg-type]
+        row = study.run(run.id)
+        assert (row.state, row.trials, row.scores) == ("running", 0, 0)
+        study.tell(run.id, 0.5)
+
+
+def test_finished_rows_never_change(path: Path) -> None:
+    with Study.open(path) as study:
+        run = study.ask()[0]
+        study.tell(run.id, [1.0, 0.0])
+        with pytest.raises(InvalidInput, match="done"):
+            study.tell(run.id, [1.0, 0.0, 1.0])
+        with pytest.raises(InvalidInput, match="already stored"):
+            study.tell(run.id, [0.0, 0.0])
+        with pytest.raises(LeaseLost, match="finished rows never change"):
+            study.take(run.id)
+        study.tell(run.id, [1.0, 0.0])  # the same again is no news
+        assert study.run(run.id).trials == 2
+
+
+def test_trials_arrive_over_a_day(path: Path) -> None:
+    with Study.open(path) as study:
+        study.record(1, [Trial("morning", 1.0, ("lighting",))])
+    with Study.open(path) as study:
+        assert study.record(1, [Trial("morning", 1.0, ("lighting",)), Trial("evening", 0.0, ("lighting",))]) == 1
+        with pytest.raises(UnknownFactor, match="did you mean lighting"):
+            study.record(1, [Trial("night", 0.0, ("lightning",))])
+        assert study.results().rows == ()
+        assert [run.id for run in study.unfinished()] == [1]
+        assert study.results(partial=True).rows[0].trials == 2
+        study.finish(1)
+        assert study.results().rows[0].score == 0.5
+        with pytest.raises(InvalidInput):
+            study.finish(2)  # nothing was measured
+
+
+def test_two_studies_on_one_file_never_share_a_run(path: Path) -> None:
+    with Study.open(path) as one, Study.open(path) as two:
+        taken = [one.ask(2), two.ask(3), one.ask(9), two.ask(9)]
+        ids = [run.id for runs in taken for run in runs]
+        assert [len(runs) for runs in taken] == [2, 3, 2, 0]
+        assert len(set(ids)) == 7
+        with pytest.raises(LeaseLost, match="not asked for"):
+            two.heartbeat(taken[0][0].id)
+        with pytest.raises(LeaseLost):
+            two.take(taken[0][0].id)
+        one.release(taken[0][0].id)
+        assert two.ask()[0].id == taken[0][0].id
+        with pytest.raises(LeaseLost):
+            one.release(taken[0][0].id)
+        one.fail(taken[0][1].id, "gripper broke")
+        assert one.run(taken[0][1].id).error == "gripper broke"
+        assert two.ask() == []
+
+
+WORKER = """
+import sys
+from factored_scaling import Study
+with Study.open(sys.argv[1]) as study:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while runs := study.ask():
+        print(runs[0].id, flush=True)
+        study.tell(runs[0].id, 0.5)
+"""
+
+
+def test_two_processes_never_share_a_run(path: Path) -> None:
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    with Study.open(path) as study:
+        for seed in range(1, 14):
+            study.add({"camera_pose": 6, "lighting": 6, "table": 3}, seed)
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    done = [worker.communicate()[0].split() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert sorted(int(id_) for ids in done for id_ in ids) == list(range(1, 21))
+
+
+DOOMED = """
+import sys, time
+from factored_scaling import Study, Trial
+with Study.open(sys.argv[1]) as study:
+    run = study.ask(lease_seconds=float(sys.argv[2]))[0]
+    study.record(run.id, [Trial("first", 1.0)])
+    print(run.id, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_workers_run_comes_back_with_its_trials(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DOOMED, str(path), "1.0"], stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        run_id = int(worker.stdout.readline())
+        os.kill(worker.pid, signal.SIGKILL)
+    with Study.open(path) as study:
+        assert study.run(run_id).state == "running"
+        deadline = time.monotonic() + 20
+        mine = study.ask()
+        while run_id not in [run.id for run in mine] and time.monotonic() < deadline:
+            time.sleep(0.05)
+            mine += study.ask()
+        assert run_id in [run.id for run in mine]
+        assert [trial.key for trial in study.store.trials(run_id)] == ["first"]
+        study.record(run_id, [Trial("second", 0.0)])
+        study.finish(run_id)
+        assert study.run(run_id).mean == 0.5
+
+
+def test_a_heartbeat_keeps_a_run(path: Path) -> None:
+    with Study.open(path) as slow, Study.open(path) as quick:
+        run = slow.ask(lease_seconds=SHORT)[0]
+        slow.heartbeat(run.id, lease_seconds=60)
+        time.sleep(SHORT * 1.2)
+        assert run.id not in [other.id for other in quick.ask(9)]
+        slow.heartbeat(run.id, lease_seconds=SHORT / 10)
+        time.sleep(SHORT)
+        assert quick.ask()[0].id == run.id
+        with pytest.raises(LeaseLost, match="taken away"):
+            slow.record(run.id, [Trial("late", 1.0)])
+        with pytest.raises(LeaseLost):
+            slow.tell(run.id, [1.0])
+        quick.tell(run.id, 0.25)
+        assert [row.score for row in quick.results().rows] == [0.25]
+
+
+def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
+    with Study.open(path, settings=SPEC) as study:
+        for run in study.ask(99):
+            study.tell(run.id, my_robot_lab(run.episodes))
+        before = {run.digest: run for run in study.runs()}
+        row = study.extend({"lighting": 4, "nominal": 0}, order=study.recommend(4, "top").to_mapping())
+        assert (row.index, row.spec.sizes) == (1, {"camera_pose": 6, "lighting": 10, "table": 3})
+        assert row.order is not None
+        pending = study.ask(99)
+        assert pending
+        assert not {run.spec.digest for run in pending} & set(before)
+        # lighting at n = 0 trains on what it trained on before
+        shared = [run for run in study.runs() if run.rounds == (0, 1)]
+        assert [run.demos for run in shared] == [{"camera_pose": 6, "lighting": 0, "table": 3}]
+        for digest, old in before.items():
+            new = study.run(digest)
+            assert (new.id, new.state, new.scores, new.finished) == (old.id, "done", old.scores, old.finished)
+        for run in pending:
+            study.tell(run.id, my_robot_lab(run.episodes))
+        assert sum(study.recommend(10, "all").allocation.values()) == 10
+        with pytest.raises(InvalidInput, match="no new demonstrations"):
+            study.extend({"lighting": 0})
+        with pytest.raises(UnknownFactor, match="did you mean lighting"):
+            study.extend({"lightning": 1})
+        for count in (-1, 1.5, True, "3", 10**9):
+            with pytest.raises(InvalidInput, match="lighting"):
+                study.extend({"lighting": cast(int, count)})
+
+
+def test_an_order_is_followed_once(path: Path) -> None:
+    with Study.open(path) as study:
+        assert study.ordered() is None
+        study.store.put_document(study.id, "recommendation", "latest", {"allocation": {"table": 2}})
+        assert study.ordered() == {"allocation": {"table": 2}}
+        study.extend({"table": 2}, study.ordered())
+        assert study.ordered() is None
+
+
+def test_real_episodes(tmp_path: Path) -> None:
+    spec = StudySpec({"light": 2, "table": 1}, construction="one", points=2)
+    episodes = (Episode("monday-1", "light"), Episode("monday-2", "light"), Episode("tuesday-1", "table"))
+    with Study.create(spec, tmp_path / "a.db", Dataset(episodes)) as study:
+        assert set(study.ask()[0].episodes) == {"monday-1", "monday-2", "tuesday-1"}
+        study.extend([Episode("friday-1", "table"), Episode("friday-2")])
+        assert (study.spec.sizes, study.spec.nominal) == ({"light": 2, "table": 2}, 1)
+        with pytest.raises(InvalidInput, match="listed twice"):
+            study.extend([Episode("friday-1", "table")])
+        with pytest.raises(UnknownFactor):
+            study.extend([Episode("friday-3", "tabel")])
+    with pytest.raises(InvalidInput, match="2 demos of light, the spec 3"):
+        Study.create(StudySpec({"light": 3, "table": 1}), tmp_path / "b.db", Dataset(episodes))
+    assert not (tmp_path / "b.db").exists()
+
+
+def test_a_study_that_cannot_be_made_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput):
+        Study.create(SPEC.changed(name="x" * 500), tmp_path / "study.db")
+    assert list(tmp_path.iterdir()) == []
+    Study.create(SPEC, tmp_path / "study.db").close()
+    with pytest.raises(InvalidInput, match="already a study"):
+        Study.create(SPEC, tmp_path / "study.db")
+    with Study.open(tmp_path / "study.db") as study:  # the one that was there is untouched
+        assert len(study.runs()) == 7
+
+
+def test_opening(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StudyMissing):
+        Study.open(tmp_path / "none.db")
+    with pytest.raises(StudyMissing, match="did you mean lab"):
+        Study.open(path, "lap")
+    Study.create(SPEC.changed(name="second"), path).close()
+    with pytest.raises(StudyMissing, match="lab, second"):
+        Study.open(path)
+    with Study.open(path, "second") as study, pytest.raises(FscError):
+        study.recommend(5)
+    with pytest.raises(InvalidInput, match="fsc extend"):
+        Study.open(path, "lab", SPEC.with_demos({"table": 1}))
+    with Study.open(path, "lab", SPEC.changed(construction="pair")) as study:
+        assert [combination.label for combination in study.spec.combinations()][-1] == "lighting+table"
+        known = {run.digest for run in study.runs()}
+        assert {run.spec.digest for run in study.plan()} - known  # new policies, and the old ones are kept
+        assert known < {run.digest for run in study.runs()}
+
+
+def test_imports_are_whole_or_nothing(path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"combination": "lighting", "n": n, "score": 0.3 + n / 20, "trials": 20} for n in (0, 3, 6)
+    ]
+    with Study.open(path) as study:
+        assert study.import_results(Results.from_rows(rows), "monday") == 3
+        assert study.import_results(Results.from_rows(rows), "monday") == 0
+        assert study.import_results(Results.from_rows(rows), "again") == 0  # the same under another name is no news
+        before = study.store.dump(study.id)
+        worse = [{"combination": "table", "n": 1, "score": 0.1}, *rows[1:], {**rows[0], "score": 0.9}]
+        clash = [{**rows[0], "score": 0.9}, {"combination": "table", "n": 1, "score": 0.1}]
+        with pytest.raises(InvalidInput, match=r"monday:1: is stored already with score 0\.3, not 0\.9"):
+            study.import_results(Results.from_rows(clash), "monday")
+        assert study.store.dump(study.id) == before
+        assert study.import_results(Results.from_rows(worse), "tuesday") == 2
+        with pytest.raises(UnknownFactor):
+            study.import_results(Results.from_rows([rows[0], {**rows[0], "combination": "lamp"}]), "wednesday")
+        with pytest.raises(NotEnoughData):
+            study.recommend(5, "top")
+
+
+def test_runs_outside_the_plan(path: Path) -> None:
+    with Study.open(path) as study:
+        run_id = study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7)
+        assert study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7) == run_id
+        assert study.run(study.run(run_id).digest[:6]).id == run_id
+        with pytest.raises(InvalidInput, match="more than the 3"):
+            study.add({"camera_pose": 1, "lighting": 2, "table": 4})
+        with pytest.raises(InvalidInput, match="every factor"):
+            study.add({"camera_pose": 1})
+        with pytest.raises(StudyMissing, match="no run 'zzzz'"):
+            study.run("zzzz")

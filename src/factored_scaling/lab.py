@@ -107,11 +107,15 @@ class Lab:
     def conditions(self, evaluation: Mapping[str, Any]) -> list[Condition]:
         """Factors × held-out settings × initial states; neighbours differ in factor, so a chunk is a fair sample."""
         settings, states = evaluation_sizes(evaluation, self.task.settings_per_factor)
+        factors: Sequence[str] = evaluation.get("factors", self.task.factors)
+        for factor in factors:
+            if factor not in self.task.factors:
+                raise UnknownFactor(factor, self.task.factors, where=self.task.name)
         return [
             Condition(factor, setting, initial)
             for initial in range(states)
             for setting in range(settings)
-            for factor in self.task.factors
+            for factor in factors
         ]
 
     def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
@@ -151,6 +155,8 @@ def evaluation_sizes(evaluation: Mapping[str, Any], most_settings: int) -> tuple
     """Held-out settings per factor and initial states per setting, as a study's `evaluation:` gives them."""
     sizes = {"settings": most_settings, "initial_states": 6}
     for key, value in evaluation.items():
+        if key == "factors":
+            continue
         if key not in sizes:
             raise InvalidInput(f"unknown key {key!r}", where="evaluation", hint="known: settings, initial_states")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

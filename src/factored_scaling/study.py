@@ -16,7 +16,7 @@ from typing import Any
 from factored_scaling.core.checks import real, shown
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
-from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_spec
+from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
 from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.scores import Result, Trial, result_of
@@ -160,7 +160,7 @@ class Study:
         if unknown:
             raise InvalidInput(f"episode {unknown[0]!r} is not in the dataset ({len(unknown)} unknown)")
         counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
-        run = RunSpec(tuple(episodes), spec.policy, spec.evaluation, seed, spec.task)
+        run = run_on(spec, episodes, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
 
     def runs(self) -> list[RunRow]:

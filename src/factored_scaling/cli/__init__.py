@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import click
 
-from factored_scaling.version import __version__
 from factored_scaling.errors import FscError
+from factored_scaling.version import __version__
 
 # name → (module, one line for `fsc --help`); the order is the order of use
 COMMANDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -162,7 +162,13 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
 
 def run_spec(spec: StudySpec, dataset: Dataset, demos: Mapping[str, int], seed: int) -> RunSpec:
     """The run that trains on `demos` of each factor with this seed."""
-    return RunSpec(training_set(dataset, demos, seed), spec.policy, spec.evaluation, seed, spec.task)
+    return run_on(spec, training_set(dataset, demos, seed), seed)
+
+
+def run_on(spec: StudySpec, episodes: Iterable[str], seed: int) -> RunSpec:
+    """The run that trains on these episodes; a simulator is told which factors the study is about."""
+    evaluation = spec.evaluation if spec.task is None else {**spec.evaluation, "factors": list(spec.names)}
+    return RunSpec(tuple(episodes), spec.policy, evaluation, seed, spec.task)
 
 
 def _ends_first(ladder: tuple[int, ...]) -> tuple[int, ...]:

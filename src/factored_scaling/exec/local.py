@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import queue
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from types import FrameType
 from typing import Any
+
+from factored_scaling.errors import FscError, RunFailed
 
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of one worker that keeps dying
@@ -51,8 +54,9 @@ def run_workers(
 ) -> bool:
     """Run `entry(line, *arguments)` in `count` fresh processes until all return; False when stopped by Ctrl-C.
 
-    A worker that dies (killed, out of memory) is started again, up to five times in all. The first Ctrl-C or SIGTERM
-    asks the workers to end at a safe point, the second ends them at once.
+    A worker that is killed (by hand, or out of memory) is started again, up to five times in all; one that raises
+    ends the whole with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
+    them at once.
     """
     context = multiprocessing.get_context("spawn")
     messages, stop = context.Queue(), context.Event()
@@ -62,31 +66,52 @@ def run_workers(
         process.start()
         return process
 
+    broken: list[str] = []
+
+    def listen(seconds: float) -> bool:
+        try:
+            message = messages.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        if isinstance(message, _Broken):
+            broken.append(message.reason)
+            stop.set()
+        else:
+            hear(message)
+        return True
+
     interrupts = _Interrupts(stop)
     with interrupts:
         workers = [start() for _ in range(count)]
         restarts = _RESTARTS
         while workers:
-            try:
-                hear(messages.get(timeout=0.2))
+            if listen(0.2):
                 continue
-            except queue.Empty:
-                pass
             if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
                 for worker in workers:
                     worker.terminate()
             alive = [worker for worker in workers if worker.is_alive()]
             for worker in workers:
-                if worker not in alive and worker.exitcode and not stop.is_set() and restarts > 0:
+                if worker not in alive and worker.exitcode and not stop.is_set():
+                    if restarts == 0:
+                        broken.append(f"killed again and again (last exit code {worker.exitcode})")
+                        stop.set()
+                        break
                     restarts -= 1
                     alive.append(start())
             workers = alive
-        while True:
-            try:
-                hear(messages.get(timeout=0.05))
-            except queue.Empty:
-                break
+        while listen(0.05):
+            pass
+    if broken:
+        raise RunFailed(f"a worker ended: {broken[0]}", hint="what was recorded is kept; mend it and run again")
     return not stop.is_set()
+
+
+@dataclass(frozen=True)
+class _Broken:
+    """A worker's last words."""
+
+    reason: str
 
 
 class _Interrupts:
@@ -119,5 +144,12 @@ class _Interrupts:
 
 def _worker(entry: Callable[..., None], messages: Any, stop: Event, parent: int, arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
-    with contextlib.suppress(Stopped):
+    try:
         entry(Line(messages, stop, parent), *arguments)
+    except Stopped:
+        pass
+    except FscError as error:
+        messages.put(_Broken(str(error)))
+    except Exception as error:
+        traceback.print_exc()
+        messages.put(_Broken(f"{type(error).__name__}: {error}"))

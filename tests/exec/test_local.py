@@ -1,0 +1,65 @@
+"""Worker processes: heard, restarted when killed, stopped at a safe point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factored_scaling.errors import RunFailed
+from factored_scaling.exec.local import Line, run_workers
+
+
+def count_to_three(line: Line, word: str) -> None:
+    for number in range(3):
+        line.say((word, number))
+
+
+def die_once(line: Line, mark: str) -> None:
+    path = Path(mark)
+    if not path.exists():
+        path.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    line.say("alive")
+
+
+def work_for_ever(line: Line) -> None:
+    line.say("begun")
+    while True:
+        time.sleep(0.01)
+        line.check()
+
+
+def test_workers_are_heard() -> None:
+    heard: list[Any] = []
+    assert run_workers(2, count_to_three, ("x",), heard.append)
+    assert sorted(heard) == sorted([("x", number) for number in range(3)] * 2)
+
+
+def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    assert run_workers(1, die_once, (str(tmp_path / "mark"),), heard.append)
+    assert heard == ["alive"]
+
+
+def test_an_interrupt_stops_at_a_safe_point() -> None:
+    def hear(message: Any) -> None:
+        if message == "begun":
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    assert not run_workers(1, work_for_ever, (), hear)
+
+
+def raise_at_once(line: Line) -> None:
+    raise ValueError("no such thing")
+
+
+def test_a_worker_that_raises_ends_the_whole_with_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RunFailed, match="no such thing"):
+        run_workers(2, raise_at_once, (), print)
+    assert "Traceback" in capfd.readouterr().err

@@ -1,0 +1,182 @@
+"""Simulated runs carried out for real at toy size: done, resumed, retried, shared, with the same rows every time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
+from factored_scaling.exec.local import Stopped
+from factored_scaling.files import write_spec
+from factored_scaling.lab import Lab, evaluation_sizes
+from factored_scaling.proxy import proxy_of_runs, proxy_results, proxy_trust
+from factored_scaling.study import Study
+from factored_scaling.work import WorkOptions, carry_out, run_folder
+
+TASK = "tabletop/pick-place"
+POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
+
+
+class QuietLine:
+    """A line nobody listens to; stops the work at the given message."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        self.heard: list[Any] = []
+        self._stop_at = stop_at
+
+    stopping = False
+
+    def say(self, message: Any) -> None:
+        self.heard.append(message)
+
+    def check(self) -> None:
+        if self._stop_at and any(message[0] == self._stop_at for message in self.heard):
+            raise Stopped
+
+
+def make_study(folder: Path, **changes: Any) -> Study:
+    torch.set_num_threads(1)
+    spec = StudySpec(
+        factors={"camera_pose": 2, "lighting": 2},
+        construction="one",
+        points=2,
+        task=TASK,
+        policy=changes.pop("policy", POLICY),
+        evaluation={"settings": 2, "initial_states": 2},
+        name="toy",
+        **changes,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_spec(spec, folder / "study.yaml")
+    return Study.create(spec, folder / "study.db")
+
+
+def work_all(study: Study, folder: Path, **options: Any) -> QuietLine:
+    line = QuietLine()
+    lab = Lab(TASK, folder, image_size=32)
+    while taken := study.ask(1):
+        carry_out(study, taken[0], lab, line, WorkOptions(**options))  # type: ignore[arg-type]
+    return line
+
+
+def rows(study: Study) -> dict[str, list[Any]]:
+    trials = study.store.study_trials(study.id)
+    return {run.digest: sorted((t.key, t.score, t.factor) for t in trials.get(run.id, [])) for run in study.runs()}
+
+
+def test_every_run_ends_with_its_trials_and_similarities(tmp_path: Path) -> None:
+    with make_study(tmp_path) as study:
+        work_all(study, tmp_path)
+        assert {run.state for run in study.runs()} == {"done"}
+        assert [run.trials for run in study.runs()] == [2 * 2 * 2] * 3
+        assert {trial.factor for trial in study.store.trials(1)} == {("camera_pose",), ("lighting",)}
+        scores = [score.overall for _, score in proxy_of_runs(study, 1)]
+        assert len(scores) == 3
+        assert all(0 <= score <= 1 for score in scores)
+        assert len(proxy_results(study, 5).rows) == 3
+        with pytest.raises(InvalidInput, match="k = 2"):
+            proxy_results(study, 2)
+        if len({run.mean for run in study.runs()}) > 1:
+            assert -1 <= proxy_trust(study).spearman <= 1
+
+
+def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(tmp_path: Path) -> None:
+    with make_study(tmp_path / "whole") as study:
+        work_all(study, tmp_path / "whole")
+        expected = rows(study)
+    folder = tmp_path / "stopped"
+    with make_study(folder) as study:
+        lab = Lab(TASK, folder, image_size=32)
+        for stage in ("train", "evaluate"):
+            run = study.ask(1)[0]
+            with pytest.raises(Stopped):
+                carry_out(study, run, lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
+            assert study.run(run.id).state == "pending"
+        work_all(study, folder)
+        assert rows(study) == expected
+
+
+def test_a_corrupt_policy_is_trained_again(tmp_path: Path) -> None:
+    with make_study(tmp_path) as study:
+        lab = Lab(TASK, tmp_path, image_size=32)
+        run = study.ask(1)[0]
+        with pytest.raises(Stopped):
+            carry_out(study, run, lab, QuietLine("evaluate"), WorkOptions())  # type: ignore[arg-type]
+        policy = run_folder(tmp_path, run.spec.digest) / "policy.safetensors"
+        policy.write_bytes(policy.read_bytes()[:100])
+        work_all(study, tmp_path)
+        assert {row.state for row in study.runs()} == {"done"}
+
+
+def test_an_error_is_kept_with_the_run(tmp_path: Path) -> None:
+    with make_study(tmp_path, policy={**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}) as study:
+        line = work_all(study, tmp_path, attempts=2)
+        failed = study.runs()[0]
+        assert failed.state == "failed"
+        assert failed.error is not None
+        assert "log.txt" in failed.error
+        assert [attempt.outcome for attempt in study.store.attempts(failed.id)] == ["failed", "failed"]
+        assert {"retry", "failed"} <= {message[0] for message in line.heard}
+        assert "Traceback" in (run_folder(tmp_path, failed.digest) / "log.txt").read_text()
+
+
+def test_unknown_names_are_told_before_anything_is_spent(tmp_path: Path) -> None:
+    with pytest.raises(UnknownTask, match="tabletop/pick-place"):
+        Lab("tabletop/pick-plaice", tmp_path)
+    lab = Lab(TASK, tmp_path, image_size=32)
+    with pytest.raises(UnknownFactor, match="lighting"):
+        lab.collect({"lightning": 3}, 0, lambda done, total, note="": None)
+    with pytest.raises(InvalidInput, match="initial_state"):
+        evaluation_sizes({"initial_state": 3}, 10)
+    with pytest.raises(InvalidInput, match="at most 10"):
+        evaluation_sizes({"settings": 11}, 10)
+
+
+def test_episodes_are_a_cache(tmp_path: Path) -> None:
+    def silent(done: int, total: int, note: str = "") -> None: ...
+
+    first = Lab(TASK, tmp_path / "a", image_size=32).collect({"lighting": 3, "nominal": 1}, 5, silent)
+    assert [episode.id for episode in first] == ["lighting/5", "lighting/6", "lighting/7", "nominal/5"]
+    ids = [episode.id for episode in first]
+    one = Lab(TASK, tmp_path / "a", image_size=32).frames(ids, silent)
+    shutil.rmtree(tmp_path / "a")
+    two = Lab(TASK, tmp_path / "b", image_size=32).frames(ids, silent)
+    assert (one.images == two.images).all()
+    assert (one.action == two.action).all()
+    assert Dataset(tuple(first)).count("lighting") == 3
+
+
+@pytest.mark.slow
+def test_two_commands_share_a_study_and_kill_9_changes_no_row(tmp_path: Path) -> None:
+    policy = {**POLICY, "updates": 60}
+    with make_study(tmp_path / "whole", policy=policy) as study:
+        work_all(study, tmp_path / "whole")
+        expected = rows(study)
+    folder = tmp_path / "killed"
+    make_study(folder, policy=policy).close()
+    command = [sys.executable, "-m", "factored_scaling", "run", str(folder), "--workers", "1", "--lease", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for patience in (6.0, 9.0):
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
+        time.sleep(patience)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors.decode()
+    with Study.open(folder / "study.db") as study:
+        assert rows(study) == expected
+        assert {run.state for run in study.runs()} == {"done"}

@@ -38,9 +38,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     if _width(header, body) > room:
         header = [_stacked(column, 1) for column in columns]
-    if _width(header, body) > room:
-        longest = max(room // max(len(columns), 1), 16)
-        body = [[_stacked(cell, longest) for cell in row] for row in rows]
+    whole = body
+    for longest in (32, 24, 16, 12, 8):
+        if _width(header, body) > room:
+            body = [[_stacked(cell, longest) for cell in row] for row in rows]
+    if _width(header, body) > room:  # broken for nothing
+        body = whole
     widths = _widths(header, body)
     right = [bool(rows) and all(_numeric(row[index]) for row in rows) for index in range(len(columns))]
     if title:

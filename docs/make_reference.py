@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from factored_scaling.cli import COMMANDS, app
+from factored_scaling.cli import COMMANDS
+from factored_scaling.cli.group import app
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 INTRODUCTION = """\

@@ -23,6 +23,8 @@ TAUGHT = ("init", "plan", "runs", "record", "import", "export", "fit", "recommen
 def test_no_command_shows_help(fsc: Fsc) -> None:
     assert fsc().stdout == fsc("--help").stdout == fsc("-h").stdout
     assert all(f"  {name} " in fsc().stdout for name in COMMANDS)
+    assert fsc("--version", "--help").stdout == fsc("--version").stdout  # click's own way says the same
+    assert fsc("--help", "--version").stdout == fsc().stdout
     assert fsc("--version").stdout.startswith("fsc, version ")
 
 
@@ -137,8 +139,8 @@ HEAVY = ("torch", "mani_skill", "sapien", "fastapi", "uvicorn", "ray", "matplotl
 @pytest.mark.parametrize(
     ("args", "unwanted"),
     [
-        (["--help"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml")),
-        (["--version"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml")),
+        (["--help"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml", "click")),
+        (["--version"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich", "yaml", "click")),
         (["plan", "study.yaml"], (*HEAVY, "numpy", "scipy", "sqlalchemy", "rich")),
         (
             ["recommend", "study.yaml", "results.csv", "--budget", "9", "--json"],

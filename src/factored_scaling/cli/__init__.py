@@ -1,16 +1,11 @@
-"""`fsc`: parse, call, print. Commands load when they are used, so that `fsc --help` answers at once."""
+"""`fsc`: parse, call, print. Help is plain text and commands load when they are used: `fsc --help` answers at once."""
 
 from __future__ import annotations
 
-import importlib
-import io
 import os
 import sys
 from collections.abc import Sequence
 
-import click
-
-from factored_scaling.errors import FscError
 from factored_scaling.version import __version__
 
 # name → (module, one line for `fsc --help`); the order is the order of use
@@ -33,81 +28,46 @@ COMMANDS = {
     "completion": ("start", "Print the line that switches on completion for your shell."),
 }
 
+HELP = """\
+Usage: fsc [OPTIONS] COMMAND [ARGS]...
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported only when called."""
+  Which factor should your robot's next demonstrations vary, and how many of
+  each?
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+  The short way, for scores you measured yourself:
+    fsc plan study.yaml                          what to train
+    fsc recommend study.yaml results.csv --budget 100
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"factored_scaling.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, f"{cmd_name}_command")
-        assert isinstance(command, click.Command)
-        return command
+  With a durable record that grows trial by trial:
+    fsc init my-study --factor camera_pose=30 --factor lighting=30
+    fsc runs my-study
+    fsc record my-study 1 --factor lighting 1 0 1 1
+    fsc report my-study --budget 100
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from factored_scaling.errors import suggest
+  STUDY is a folder with a study.yaml, the study.yaml itself, or
+  DATABASE-URL#NAME. Every command prints a table for people and, with --json,
+  one JSON document for programs. Exit codes: 0 done, 1 it failed, 2 the input
+  is wrong.
 
-            raise click.UsageError(f"unknown command {args[0]!r}; {suggest(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit; `fsc COMMAND --help` tells more.
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+Commands:
+"""
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="fsc")
-def app() -> None:
-    """Which factor should your robot's next demonstrations vary, and how many of each?
-
-    \b
-    The short way, for scores you measured yourself:
-      fsc plan study.yaml                          what to train
-      fsc recommend study.yaml results.csv --budget 100
-    \b
-    With a durable record that grows trial by trial:
-      fsc init my-study --factor camera_pose=30 --factor lighting=30
-      fsc runs my-study
-      fsc record my-study 1 --factor lighting 1 0 1 1
-      fsc report my-study --budget 100
-
-    STUDY is a folder with a study.yaml, the study.yaml itself, or DATABASE-URL#NAME. Every command prints a table for
-    people and, with --json, one JSON document for programs. Exit codes: 0 done, 1 it failed, 2 the input is wrong.
-    """
+def help_text() -> str:
+    """What `fsc --help` prints."""
+    return HELP + "".join(f"  {name:<10}  {line}\n" for name, (_, line) in COMMANDS.items())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: every mistake becomes one line on stderr and an exit code, never a traceback."""
     args = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
-        sys.stdout.reconfigure(errors="replace")
-    try:
-        code = app.main(args=args or ["--help"], prog_name="fsc", standalone_mode=False)
-        sys.stdout.flush()
-    except FscError as error:
-        _complain(str(error))
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        _complain(error.format_message())
-        sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("stopped")
-        sys.exit(130)
-    except BrokenPipeError:  # `fsc runs … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
-        sys.exit(1)
-    except OSError as error:  # a full disk, a lost network drive
-        _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+    if args in ([], ["-h"], ["--help"], ["--version"]) and "_FSC_COMPLETE" not in os.environ:
+        sys.stdout.write(f"fsc, version {__version__}\n" if args == ["--version"] else help_text())
+        sys.exit(0)
+    from factored_scaling.cli.group import call  # click alone takes longer to load than all of the above
 
-
-def _complain(text: str) -> None:
-    print("fsc: " + " ".join(text.split()), file=sys.stderr)
+    call(args)

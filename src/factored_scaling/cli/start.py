@@ -120,7 +120,7 @@ def completion_command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from factored_scaling.cli import app
+    from factored_scaling.cli.group import app
 
     kind = get_completion_class(shell)
     assert kind is not None

@@ -1,0 +1,76 @@
+"""The commands of `fsc` as one click group, and how every mistake ends."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+
+import click
+
+from factored_scaling.cli import COMMANDS, help_text
+from factored_scaling.errors import FscError
+from factored_scaling.version import __version__
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"factored_scaling.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from factored_scaling.errors import suggest
+
+            raise click.UsageError(f"unknown command {args[0]!r}; {suggest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(help_text())
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="fsc")
+def app() -> None:
+    """Which factor should your robot's next demonstrations vary, and how many of each?"""
+
+
+def call(args: list[str]) -> None:
+    """Run one command; every mistake becomes one line on stderr and an exit code, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        code = app.main(args=args, prog_name="fsc", standalone_mode=False)
+        sys.stdout.flush()
+    except FscError as error:
+        _complain(str(error))
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _complain(error.format_message())
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("stopped")
+        sys.exit(130)
+    except BrokenPipeError:  # `fsc runs … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        sys.exit(1)
+    except OSError as error:  # a full disk, a lost network drive
+        _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str) -> None:
+    print("fsc: " + " ".join(text.split()), file=sys.stderr)

@@ -78,7 +78,8 @@ def table() -> str:
         [
             "# Command-line start-up",
             "",
-            f"{today}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()}, Python {platform.python_version()}; "
+            f"{today}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()}, "
+            f"Python {platform.python_version()}; "
             "`python benchmarks/cli_startup.py --save`.",
             "",
             f"| command | wall, median of {REPEATS}, ms | processor, ms | × bare Python |",

@@ -203,7 +203,7 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
     def scalar(node: yaml.Node) -> Any:
         try:
             value = loader.construct_object(node)
-        except (ValueError, KeyError, AttributeError, TypeError):  # 2024-13-45, !!bool maybe, 5000 digits
+        except (ValueError, LookupError, AttributeError, TypeError):  # 2024-13-45, !!bool maybe, 5000 digits
             what = f"{shown(node.value)} cannot be read as the kind of value it looks like"
             raise InvalidInput(what, where=_mark(node), hint="put it in quotes if it is a text") from None
         if isinstance(value, int) and not isinstance(value, bool) and not _PLAIN_WHOLE.fullmatch(node.value):

@@ -183,7 +183,6 @@ class DiffusionConfig(Configuration):
         "paper": {},
         "small": {
             "encoder": "small",
-            "encoder_width": 16,
             "pool": "flatten",
             "widths": (32, 64),
             "blocks": 1,
@@ -191,11 +190,11 @@ class DiffusionConfig(Configuration):
             "time_embedding": 32,
             "prediction": "sample",
             "inference_steps": 5,
-            "noise_samples": 4,
-            "updates": 1500,
-            "batch": 64,
-            "learning_rate": 1e-3,
-            "warmup": 100,
+            "noise_samples": 2,
+            "updates": 1200,
+            "batch": 32,
+            "learning_rate": 2e-3,
+            "warmup": 60,
             "average_decay": 0.995,
         },
     }
@@ -270,8 +269,8 @@ class RemixConfig(Configuration):
         "encoder": ("resnet18", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
     }
-    # small: 400 updates of each model with a tenth of them as warm-up; at 1e-4 so few updates would leave both
-    # models untrained and the weights at their start, so the learning rate is higher.
+    # small: 600 updates of each model, a tenth of them (60) as warm-up instead of 1000; at 1e-4 so few updates would
+    # leave both models untrained and the weights at their start, so the learning rate is higher.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
         "small": {

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,19 @@ def test_threads_share_a_store(store: Store, example: Any) -> None:
     # eight threads, seven runs: each run once, and one thread goes without
     assert sorted(run.id for run in taken if run) == sorted(example.runs)
     assert {(row.state, row.trials) for row in store.runs(example.study)} == {("done", 10)}
+
+
+def test_threads_that_tell_the_same_trials_store_each_once(store: Store, example: Any) -> None:
+    barrier = threading.Barrier(4)
+    told = [Trial(str(number), 1.0) for number in range(30)]
+
+    def tell(_: int) -> int:
+        barrier.wait()
+        return sum(store.append_trials(example.runs[0], [trial]) for trial in told)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(tell, range(4))) == len(told)
+    assert sorted(store.trials(example.runs[0]), key=told.index) == told
 
 
 @pytest.mark.timeout(90)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import warnings
 
 from factored_scaling.core.scores import Trial
@@ -24,6 +25,7 @@ def main(address: str, run_id: int) -> None:
         while not stop.is_set() or number < TRIALS:
             store.append_trials(run_id, [Trial(f"thread/{number}", 1.0)])
             number += 1
+            time.sleep(0.002)  # leaves the others their turn: SQLite has no queue for writers
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import subprocess
@@ -57,7 +58,7 @@ def blocks(text: str) -> list[Block]:
     """The page's blocks in order; an output block belongs to the block before it."""
     found = list(_BLOCK.finditer(text))
     made = []
-    for match, following in zip(found, [*found[1:], None], strict=True):
+    for match, following in itertools.zip_longest(found, found[1:]):
         runs = match["kind"] in ("sh", "python")
         near = following is not None and not text[match.end() : following.start()].strip()
         expected = following.span("body") if runs and near and following and following["kind"] == "text" else None

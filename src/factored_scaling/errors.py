@@ -19,13 +19,15 @@ class FscError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text}; {self.hint}" if self.hint else text
+        whole = f"{text}; {self.hint}" if self.hint else text
+        return " ".join(whole.split())  # one line, whatever a user put into a name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), self.what, self.where, self.hint)
 
     def at(self, where: str) -> FscError:
         """The same error, placed: `where` goes before what the error already knows of its place."""
-        placed = type(self).__new__(type(self))
-        FscError.__init__(placed, self.what, where=f"{where}: {self.where}" if self.where else where, hint=self.hint)
-        return placed
+        return _rebuilt(type(self), self.what, f"{where}: {self.where}" if self.where else where, self.hint)
 
 
 class InvalidInput(FscError):
@@ -77,6 +79,13 @@ class CheckpointError(FscError):
 
 class RunFailed(FscError):
     """Training or evaluation of one run ended in an error; the run keeps the reason."""
+
+
+def _rebuilt(kind: type[FscError], what: str, where: str, hint: str) -> FscError:
+    """An error from its parts, whatever its constructor takes: workers send theirs to the parent process."""
+    error = kind.__new__(kind)
+    FscError.__init__(error, what, where=where, hint=hint)
+    return error
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

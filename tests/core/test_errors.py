@@ -31,7 +31,6 @@ def test_every_error_can_be_placed(kind: type[FscError]) -> None:
 
 # Exception pickles its positional arguments, but __init__ takes only one of them; a worker process that raises one of
 # these errors breaks the pool instead of reporting it.
-@pytest.mark.xfail(reason="errors cannot be copied or pickled yet", raises=TypeError, strict=True)
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_can_be_copied_and_sent_to_another_process(kind: type[FscError]) -> None:
     error = kind("tabel", where="row 3", hint="hurry")

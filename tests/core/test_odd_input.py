@@ -143,7 +143,6 @@ NAMES: list[Callable[[], object]] = [
 ]
 
 
-@pytest.mark.xfail(reason="a place that holds a line break is printed as it is", strict=True)
 @pytest.mark.parametrize("call", NAMES, ids=["column", "key", "factor"])
 def test_a_line_break_in_a_name_stays_one_line(call: Callable[[], object]) -> None:
     message = refusal(call)

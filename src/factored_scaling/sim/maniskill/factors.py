@@ -1,0 +1,181 @@
+"""What each factor varies: values for training, ten held-out settings, and the scene that follows from them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cache
+
+import numpy as np
+
+from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.sim.maniskill import appearance
+from factored_scaling.sim.maniskill.appearance import DistractorSet
+from factored_scaling.sim.maniskill.layout import HOME, clear_of, kept_clear
+from factored_scaling.sim.maniskill.rules import SPATIAL, VISUAL, Rules
+from factored_scaling.sim.maniskill.scene import Placed, Scene, Vector
+from factored_scaling.sim.maniskill.textures import Texture
+from factored_scaling.sim.task import Condition, DemoRequest
+
+# A continuous factor's value is a point in [-1, 1]^d with nominal at 0; how many dimensions each has:
+CONTINUOUS = {"camera_pose": 3, "lighting": 4, "table_height": 1, "object_pose": 3, "robot_pose": 7}
+DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | DistractorSet, ...]]] = {
+    "table_texture": (appearance.TRAINING_TABLES, appearance.HELD_OUT_TABLES),
+    "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
+    "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
+}
+SETTINGS = 10
+# Training never comes nearer than this to a held-out point, in all of its dimensions at once.
+MARGIN = 0.01
+WIDER = 1.25  # the object range of object-pose data
+
+# Lighting, which the paper shows in pictures only: azimuth and elevation of the lamp, warm to cool, brightness.
+LIGHT_HALF = (1.4, 0.35, 1.0, 0.40)
+LIGHT_AZIMUTH, LIGHT_ELEVATION, BRIGHTNESS, AMBIENT = 0.6, 1.05, 2.2, 0.42
+
+DISTRACTOR_RANGE = ((-0.38, 0.26), (-0.36, 0.36))
+
+Value = Texture | DistractorSet | tuple[float, ...]
+
+
+def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
+    """The scene of a demonstration; another one per attempt."""
+    factor = _known(rules, request.factor)
+    key = (_family(rules), "demo", factor, request.seed, attempt)
+    return make_scene(rules, factor, training_value(factor, _generator(*key, "value")) if factor else None, key)
+
+
+def trial_scene(rules: Rules, condition: Condition) -> Scene:
+    """The scene of an evaluation trial."""
+    factor = _known(rules, condition.factor)
+    value = held_out(factor)[_setting(condition.setting)] if factor else None
+    return make_scene(rules, factor, value, (_family(rules), "trial", factor, condition.setting, condition.initial))
+
+
+def training_value(factor: str, rng: np.random.Generator) -> Value:
+    """A value of the factor as demonstrations see it."""
+    if factor in DISCRETE:
+        training = DISCRETE[factor][0]
+        return training[int(rng.integers(len(training)))]
+    forbidden = np.array(held_out(factor))
+    while True:
+        point = rng.uniform(-1, 1, CONTINUOUS[factor])
+        if (np.abs(forbidden - point).max(axis=1) > MARGIN).all():
+            return tuple(point.tolist())
+
+
+@cache
+def held_out(factor: str) -> tuple[Value, ...]:
+    """The ten settings that evaluation uses and training never does."""
+    if factor in DISCRETE:
+        return DISCRETE[factor][1]
+    if factor not in CONTINUOUS:
+        raise UnknownFactor(factor, (*VISUAL, *SPATIAL))
+    # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
+    rng = _generator("held-out", factor)
+    columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in range(CONTINUOUS[factor])]
+    if factor == "object_pose":
+        columns[:2] = _rim()
+    return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
+
+
+def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple[object, ...]) -> Scene:
+    """Nominal everywhere except for the factor. Every part draws from a generator of its own, named by `key`."""
+    amount = {name: (0.0,) * size for name, size in CONTINUOUS.items()}
+    if factor in CONTINUOUS and isinstance(value, tuple):
+        amount[factor] = value
+    table = value if factor == "table_texture" and isinstance(value, Texture) else appearance.NOMINAL_TABLE
+    background = value if factor == "background" and isinstance(value, Texture) else appearance.NOMINAL_BACKGROUND
+    manipulated, goal = _poses(rules, amount["object_pose"] if factor == "object_pose" else None, key)
+    direction, colour, ambient = _light(amount["lighting"])
+    return Scene(
+        camera_eye=_shifted(rules.camera_eye, amount["camera_pose"], rules.eye_half),
+        light_direction=direction,
+        light_colour=colour,
+        ambient=ambient,
+        table=table,
+        background=background,
+        distractors=_distractors(rules, value, manipulated, goal, key) if isinstance(value, DistractorSet) else (),
+        table_height=amount["table_height"][0] * rules.height_half,
+        manipulated=manipulated,
+        goal=goal,
+        joints=_shifted(HOME, amount["robot_pose"], (rules.joint_half,) * 7),
+    )
+
+
+def _rim() -> tuple[np.ndarray, np.ndarray]:
+    """Ten places in the rim that widening adds around the nominal range."""
+    angle = 2 * np.pi * (np.arange(SETTINGS) + 0.25) / SETTINGS
+    x, y = np.cos(angle), np.sin(angle)
+    stretch = 0.92 / np.maximum(np.abs(x), np.abs(y))
+    return x * stretch, y * stretch
+
+
+def _poses(rules: Rules, fixed: Vector | None, key: tuple[object, ...]) -> tuple[Vector, Vector]:
+    """Where the two objects lie: drawn evenly, or from the wider range with the manipulated one where it is told."""
+    rng = _generator(*key, "poses")
+    widen = WIDER if fixed is not None else 1.0
+    manipulated = rules.manipulated.at(fixed if fixed is not None else tuple(rng.uniform(-1, 1, 3).tolist()), widen)
+    while True:
+        goal = rules.goal.at(tuple(rng.uniform(-1, 1, 3).tolist()), widen)
+        if math.dist(manipulated[:2], goal[:2]) >= rules.gap:
+            return manipulated, goal
+
+
+def _light(offsets: Vector) -> tuple[Vector, Vector, Vector]:
+    """Direction and colour of the lamp, and the ambient light."""
+    turn, rise, warm, bright = (share * half for share, half in zip(offsets, LIGHT_HALF, strict=True))
+    azimuth, elevation, strength = LIGHT_AZIMUTH + turn, LIGHT_ELEVATION + rise, 1.0 + bright
+    direction = (
+        -math.cos(elevation) * math.cos(azimuth),
+        -math.cos(elevation) * math.sin(azimuth),
+        -math.sin(elevation),
+    )
+    tint = (1 + 0.28 * warm, 1.0, 1 - 0.38 * warm)
+    lamp = tuple(BRIGHTNESS * strength * channel for channel in tint)
+    return direction, lamp, tuple(AMBIENT * (0.4 + 0.6 * strength) * channel for channel in tint)
+
+
+def _distractors(
+    rules: Rules, chosen: DistractorSet, manipulated: Vector, goal: Vector, key: tuple[object, ...]
+) -> tuple[Placed, ...]:
+    """The two things at places clear of the objects, of the way between them and of each other."""
+    rng = _generator(*key, "distractors")
+    low, high = np.array(DISTRACTOR_RANGE).T
+    taken = kept_clear(rules, manipulated, goal)
+    placed: list[Placed] = []
+    for thing in (chosen.first, chosen.second):
+        room = max(thing.size[:2])
+        while True:
+            x, y = rng.uniform(low, high).tolist()
+            if clear_of(taken, x, y, room):
+                break
+        taken = [*taken, ((x, y), (x, y), room)]
+        placed.append(Placed(thing, x, y, float(rng.uniform(0, math.pi))))
+    return tuple(placed)
+
+
+def _shifted(nominal: Vector, unit: Vector, half: Vector) -> Vector:
+    return tuple(n + u * h for n, u, h in zip(nominal, unit, half, strict=True))
+
+
+def _family(rules: Rules) -> str:
+    """Visual and spatial settings of a task share their draws, so that a demo of both is the same demo."""
+    return rules.stage
+
+
+def _known(rules: Rules, factor: str | None) -> str | None:
+    if factor is not None and factor not in rules.factors:
+        raise UnknownFactor(factor, rules.factors, where=rules.name)
+    return factor
+
+
+def _setting(setting: int) -> int:
+    if not 0 <= setting < SETTINGS:
+        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
+    return setting
+
+
+def _generator(*parts: object) -> np.random.Generator:
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))

@@ -1,0 +1,156 @@
+"""Rollouts: trials side by side in lanes, in two halves: one moves while the policy thinks for the other.
+
+Which trials share a batch follows from the trials alone, not from timing or the number of processes, and a process that
+dies is replaced by one that repeats its trials' actions. So the policy meets the same batches every time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from factored_scaling.errors import InvalidInput
+from factored_scaling.sim.maniskill.pool import Pool, ProcessDied
+from factored_scaling.sim.maniskill.rules import ACTION_SIZE
+from factored_scaling.sim.maniskill.scene import Scene
+from factored_scaling.sim.maniskill.worker import Move, Moved
+from factored_scaling.sim.task import Act
+
+LANES = 32  # trials under way at once; fixed, so that the policy's batches do not depend on the machine
+NOTHING = np.empty((0, ACTION_SIZE), np.float32)
+
+
+@dataclass
+class _Trial:
+    """A trial in its lane, and all actions taken in it so far."""
+
+    row: int
+    lane: int
+    scene: Scene
+    taken: list[NDArray[np.float32]] = field(default_factory=list)
+    # Which life of its process knows the trial; None for none.
+    known_to: int | None = None
+    now: Moved | None = None
+
+    @property
+    def steps(self) -> int:
+        return sum(len(actions) for actions in self.taken)
+
+    def move(self, life: int) -> Move:
+        """What to tell the process in that life: the last actions, or everything if it does not know the trial."""
+        if self.known_to == life:
+            return Move(self.lane, None, self.taken[-1])
+        return Move(self.lane, self.scene, np.concatenate([NOTHING, *self.taken]))
+
+
+def run_lanes(
+    pool: Pool, act: Act, scenes: Sequence[Scene], execute: int, max_steps: int, device: str
+) -> Iterator[tuple[int, bool]]:
+    """Roll the policy out in every scene; yields (index of the scene, success) as trials end."""
+    waiting = deque(enumerate(scenes))
+    lanes = range(min(LANES, len(scenes)))
+    halves = [_Half(pool, lanes[0::2]), _Half(pool, lanes[1::2])]
+    finished = False
+    try:
+        for half in halves:
+            half.go(waiting)
+        while any(half.trials for half in halves):
+            for half in halves:
+                if half.trials:
+                    yield from half.meet(max_steps)
+                    half.decide(act, min(execute, max_steps), max_steps, device)
+                    half.go(waiting)
+        finished = True
+    finally:
+        if not finished:  # answers that nobody waits for would confuse the next caller
+            pool.close()
+
+
+class _Half:
+    """Lanes that decide together, spread evenly over the processes."""
+
+    def __init__(self, pool: Pool, lanes: Sequence[int]) -> None:
+        self.pool = pool
+        self.lanes = lanes
+        self.trials: list[_Trial] = []
+        self.sent: dict[int, int] = {}  # process → its life when it was given the moves that are under way
+
+    def go(self, waiting: deque[tuple[int, Scene]]) -> None:
+        """Begin the next trials in free lanes and send every lane's move."""
+        busy = {trial.lane for trial in self.trials}
+        for lane in self.lanes:
+            if lane not in busy and waiting:
+                self.trials.append(_Trial(*_swap(lane, waiting.popleft())))
+        self.trials.sort(key=lambda trial: trial.lane)
+        for process in sorted({self._process(trial) for trial in self.trials}):
+            self._send(process)
+
+    def meet(self, max_steps: int) -> Iterator[tuple[int, bool]]:
+        """Wait until every lane has moved; yields the trials that are over and lets go of them."""
+        for process in sorted(self.sent):
+            self._receive(process)
+        self.sent = {}
+        for trial in list(self.trials):
+            assert trial.now is not None
+            if trial.now.done or trial.steps >= max_steps:
+                self.trials.remove(trial)
+                yield trial.row, trial.now.done
+
+    def decide(self, act: Act, execute: int, max_steps: int, device: str) -> None:
+        """Ask the policy for the next actions of all lanes at once."""
+        if not self.trials:
+            return
+        images = np.stack(
+            [trial.now.images for trial in self.trials if trial.now is not None and trial.now.images is not None]
+        )
+        states = np.stack([trial.now.state for trial in self.trials if trial.now is not None])
+        rows = torch.tensor([trial.row for trial in self.trials], device=device)
+        with torch.no_grad():
+            actions = act(torch.from_numpy(images).to(device), torch.from_numpy(states).to(device), rows)
+        _check(actions, len(self.trials), execute)
+        chosen = actions[:, :execute].float().cpu().numpy()
+        for trial, ahead in zip(self.trials, chosen, strict=True):
+            trial.taken.append(np.ascontiguousarray(ahead[: max_steps - trial.steps]))
+
+    def _process(self, trial: _Trial) -> int:
+        return trial.lane // 2 % len(self.pool)
+
+    def _members(self, process: int) -> list[_Trial]:
+        return [trial for trial in self.trials if self._process(trial) == process]
+
+    def _send(self, process: int) -> None:
+        life = self.sent[process] = self.pool.life(process)
+        self.pool.send(process, [trial.move(life) for trial in self._members(process)])
+
+    def _receive(self, process: int) -> None:
+        """Take in the process's answers; if it died over them, its successor is told everything from the start."""
+        while True:
+            if self.pool.life(process) == self.sent[process]:
+                try:
+                    answers = self.pool.receive(process)
+                    break
+                except ProcessDied:
+                    pass
+            self._send(process)
+        for trial, answer in zip(self._members(process), answers, strict=True):
+            assert isinstance(answer, Moved)
+            trial.now, trial.known_to = answer, self.sent[process]
+
+
+def _swap(lane: int, numbered: tuple[int, Scene]) -> tuple[int, int, Scene]:
+    row, scene = numbered
+    return row, lane, scene
+
+
+def _check(actions: torch.Tensor, batch: int, execute: int) -> None:
+    shape = tuple(actions.shape)
+    if len(shape) != 3 or (shape[0], shape[2]) != (batch, ACTION_SIZE) or shape[1] < execute:
+        wanted = f"expected ({batch}, at least {execute}, {ACTION_SIZE})"
+        raise InvalidInput(f"the policy returned actions of shape {shape}", hint=wanted)
+    if not torch.isfinite(actions).all():
+        raise InvalidInput("the policy returned actions that are not finite numbers")

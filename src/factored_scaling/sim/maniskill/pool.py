@@ -1,0 +1,136 @@
+"""The parent's side of the simulator processes: started when needed, fed through pipes, replaced when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from factored_scaling.errors import FscError
+from factored_scaling.sim.maniskill.worker import Answer, Job, Options, serve
+
+RESTARTS = 5  # of processes that die, between two answers of any of them
+
+
+class ProcessDied(Exception):
+    """A process ended before it answered; a fresh one, which knows nothing, has taken its place."""
+
+
+@dataclass
+class _Process:
+    process: SpawnProcess
+    pipe: Connection
+
+
+class Pool:
+    """Simulator processes of one setting. They end with `close`, with the pool, and with this process."""
+
+    def __init__(self, options: Options, processes: int) -> None:
+        self.options = options
+        self._processes: list[_Process | None] = [None] * processes
+        self._lives = [0] * processes
+        self._deaths = 0
+        self._finalizer = weakref.finalize(self, _end, self._processes)
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def close(self) -> None:
+        """End the processes; they start again when they are needed."""
+        self._lives = [life + 1 for life in self._lives]
+        _end(self._processes)
+
+    def life(self, index: int) -> int:
+        """How often the process has been replaced; what it was told in an earlier life is forgotten."""
+        return self._lives[index]
+
+    def pids(self) -> list[int]:
+        """The processes that run now."""
+        return [one.process.pid for one in self._processes if one is not None and one.process.pid is not None]
+
+    def send(self, index: int, jobs: Sequence[Job]) -> None:
+        """Give a process its next jobs; answers come in the order in which jobs were given."""
+        found = self._processes[index]
+        if found is None:
+            found = self._processes[index] = _start(self.options)
+        # A process that is dead by now is noticed when its answer is received.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            found.pipe.send(list(jobs))
+
+    def receive(self, index: int) -> list[Answer]:
+        """The answers to the earliest jobs not answered yet; ProcessDied when the process went down over them."""
+        found = self._processes[index]
+        assert found is not None
+        try:
+            answer = found.pipe.recv()
+        except (EOFError, OSError):
+            self._replace(index)
+            raise ProcessDied from None
+        if isinstance(answer, FscError):
+            raise answer
+        self._deaths = 0
+        answers: list[Answer] = answer
+        return answers
+
+    def map(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
+        """Do jobs in whichever process is free; yields (index of the job, answer) as they come."""
+        waiting = list(range(len(jobs)))[::-1]
+        busy: dict[int, int] = {}
+        try:
+            for index in range(min(len(self), len(jobs))):
+                busy[index] = waiting.pop()
+                self.send(index, [jobs[busy[index]]])
+            while busy:
+                for index in self._ready(list(busy)):
+                    job = busy.pop(index)
+                    try:
+                        yield job, self.receive(index)[0]
+                    except ProcessDied:
+                        waiting.append(job)
+                    if waiting:
+                        busy[index] = waiting.pop()
+                        self.send(index, [jobs[busy[index]]])
+        finally:
+            if busy:  # stopped half-way: answers that nobody waits for would confuse the next caller
+                self.close()
+
+    def _ready(self, indices: list[int]) -> list[int]:
+        pipes = {one.pipe: index for index in indices if (one := self._processes[index]) is not None}
+        return [pipes[pipe] for pipe in wait(list(pipes)) if isinstance(pipe, Connection)]
+
+    def _replace(self, index: int) -> None:
+        dead = self._processes[index]
+        assert dead is not None
+        dead.pipe.close()
+        dead.process.join(timeout=10)
+        self._deaths += 1
+        self._lives[index] += 1
+        if self._deaths > RESTARTS:
+            self.close()
+            raise FscError(
+                f"simulator processes keep dying (exit code {dead.process.exitcode})",
+                hint="is there enough memory? each takes 1 to 2 GB; fewer processes need less",
+            )
+        self._processes[index] = _start(self.options)
+
+
+def _start(options: Options) -> _Process:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, options), daemon=True)
+    process.start()
+    theirs.close()  # so that the pipe ends when the process does
+    return _Process(process, ours)
+
+
+def _end(processes: list[_Process | None]) -> None:
+    for index, one in enumerate(processes):
+        if one is not None:
+            one.pipe.close()
+            one.process.terminate()
+            one.process.join(timeout=10)
+            processes[index] = None

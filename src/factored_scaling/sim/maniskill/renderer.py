@@ -1,0 +1,46 @@
+"""Finding a renderer, and saying what to install when there is none."""
+
+from __future__ import annotations
+
+from factored_scaling.errors import FscError
+
+INSTALL = (
+    "on Debian 12 as root: add the bookworm-backports suite to apt, then `apt-get install -t bookworm-backports "
+    "mesa-vulkan-drivers libvulkan1` (scripts/renderer-for-tests does both); on Ubuntu 24.04 or Debian 13: `apt-get "
+    "install mesa-vulkan-drivers libvulkan1`; with an NVIDIA card: its driver's libnvidia-gl package"
+)
+# What SAPIEN says, and what it means.
+MEANINGS = (
+    ("ErrorIncompatibleDriver", "there is no Vulkan driver"),
+    ("Failed to find a supported physical device", "the Vulkan driver is too old (Mesa 24.3 or newer is needed)"),
+    ("failed to find a rendering device", "no Vulkan driver offers a usable device"),
+    ("libvulkan", "the Vulkan loader is missing"),
+)
+
+
+class NoRenderer(FscError):
+    """Pictures were asked for and this machine cannot make any."""
+
+
+def translate(error: Exception) -> NoRenderer:
+    """SAPIEN's error in words that say what to do."""
+    text = str(error)
+    meaning = next((words for sign, words in MEANINGS if sign.lower() in text.lower()), text)
+    return NoRenderer(f"cannot render: {meaning}", hint=INSTALL)
+
+
+def find_renderer() -> str:
+    """`gpu` or `cpu`, whichever can render here; NoRenderer when neither can."""
+    import sapien
+    import sapien.render
+
+    try:
+        if sapien.Device("cuda").can_render():
+            return "gpu"
+    except RuntimeError:
+        pass  # no CUDA device; a software renderer does not need one
+    try:
+        sapien.render.RenderSystem(sapien.Device("cpu"))
+    except RuntimeError as error:
+        raise translate(error) from None
+    return "cpu"

@@ -1,0 +1,168 @@
+"""The ManiSkill settings behind the simulator port: demonstrations, first frames, rollouts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import FscError, InvalidInput, UnknownTask
+from factored_scaling.sim.maniskill import factors
+from factored_scaling.sim.maniskill.lanes import run_lanes
+from factored_scaling.sim.maniskill.pool import Pool
+from factored_scaling.sim.maniskill.recordings import Recording, Recordings
+from factored_scaling.sim.maniskill.rules import ACTION_SIZE, SETTINGS, STATE_SIZE, Rules
+from factored_scaling.sim.maniskill.worker import Move, Moved, Options, Show, Shown
+from factored_scaling.sim.task import Act, Condition, DemoRequest
+
+IMAGE_SIZES = (16, 1024)
+ATTEMPTS = 20
+PROCESSES = "FSC_SIM_PROCESSES"  # environment variable: how many simulator processes, unless told otherwise
+
+
+def make_task(
+    name: str, image_size: int | None = None, processes: int | None = None, coarse: bool = True
+) -> ManiSkillTask:
+    """The setting of that name.
+
+    Pictures are square with `image_size` pixels a side (the paper's unless told otherwise). `processes` simulate side
+    by side (one per core unless told otherwise); how many changes the speed and nothing else. `coarse` renders the
+    robot with simplified meshes.
+    """
+    if name not in SETTINGS:
+        raise UnknownTask(name, SETTINGS)
+    rules = SETTINGS[name]
+    size = rules.image_size if image_size is None else image_size
+    if not IMAGE_SIZES[0] <= size <= IMAGE_SIZES[1]:
+        raise InvalidInput(f"image size {size}", hint=f"choose one from {IMAGE_SIZES[0]} to {IMAGE_SIZES[1]}")
+    return ManiSkillTask(rules, size, _processes() if processes is None else processes, coarse)
+
+
+class ManiSkillTask:
+    """A `Task`. Everything follows from the requests and conditions; the processes behind it only make it fast."""
+
+    def __init__(self, rules: Rules, image_size: int, processes: int, coarse: bool = True) -> None:
+        if processes < 1:
+            raise InvalidInput(f"{processes} simulator processes", hint="at least one is needed")
+        self.rules = rules
+        self.name = rules.name
+        self.factors = rules.factors
+        self.cameras = rules.cameras
+        self.state_size = STATE_SIZE
+        self.action_size = ACTION_SIZE
+        self.max_steps = rules.max_steps
+        self.image_size = image_size
+        self.settings_per_factor = factors.SETTINGS
+        self.processes = processes
+        self.coarse = coarse
+        self._pools: dict[bool, Pool] = {}
+
+    def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
+        """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""
+        found = self._attempt(requests, pictures=True)
+        return self._table([(request, shown) for request, (_, shown) in zip(requests, found, strict=True)])
+
+    def record(self, requests: Sequence[DemoRequest]) -> Recordings:
+        """The expert's episodes as states and actions; needs no renderer."""
+        found = self._attempt(requests, pictures=False)
+        return Recordings(
+            self.name,
+            tuple(
+                Recording(request, attempt, shown.state, shown.actions)
+                for request, (attempt, shown) in zip(requests, found, strict=True)
+            ),
+        )
+
+    def film(self, recordings: Recordings) -> FrameTable:
+        """Recorded episodes with their pictures, by playing the actions again in the same scenes."""
+        if recordings.setting != self.name:
+            raise InvalidInput(f"these are recordings of {recordings.setting}, not of {self.name}")
+        jobs = [
+            Show(factors.demo_scene(self.rules, episode.request, episode.attempt), episode.action, True)
+            for episode in recordings.episodes
+        ]
+        shown = [answer for _, answer in sorted(self.pool(True).map(jobs), key=lambda item: item[0])]
+        requests = [episode.request for episode in recordings.episodes]
+        return self._table([(r, s) for r, s in zip(requests, shown, strict=True) if isinstance(s, Shown)])
+
+    def first_frames(self, conditions: Sequence[Condition], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
+        """Initial images and states of the conditions, without rolling anything out."""
+        nothing = np.empty((0, ACTION_SIZE), np.float32)
+        images = np.empty((len(conditions), self.cameras, 3, self.image_size, self.image_size), np.uint8)
+        states = np.empty((len(conditions), STATE_SIZE), np.float32)
+        jobs = [Move(0, factors.trial_scene(self.rules, condition), nothing) for condition in conditions]
+        for index, answer in self.pool(True).map(jobs):
+            assert isinstance(answer, Moved)
+            assert answer.images is not None
+            images[index], states[index] = answer.images, answer.state
+        return torch.from_numpy(images).to(device), torch.from_numpy(states).to(device)
+
+    def rollout(
+        self, act: Act, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
+    ) -> Iterator[tuple[Condition, float]]:
+        """Run the policy under every condition and yield each one's score (1 or 0), in the order of the conditions."""
+        if execute < 1:
+            raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")
+        scenes = [factors.trial_scene(self.rules, condition) for condition in conditions]
+        scores: dict[int, float] = {}
+        waiting = 0
+        for row, done in run_lanes(self.pool(True), act, scenes, execute, self.max_steps, device):
+            scores[row] = float(done)
+            while waiting in scores:
+                yield conditions[waiting], scores.pop(waiting)
+                waiting += 1
+
+    def pool(self, render: bool) -> Pool:
+        """The processes that render, or the ones that do not."""
+        if render not in self._pools:
+            options = Options(self.rules, self.image_size, render, self.coarse)
+            self._pools[render] = Pool(options, self.processes)
+        return self._pools[render]
+
+    def close(self) -> None:
+        """End the processes; the next call starts new ones."""
+        for pool in self._pools.values():
+            pool.close()
+        self._pools = {}
+
+    def _attempt(self, requests: Sequence[DemoRequest], pictures: bool) -> list[tuple[int, Shown]]:
+        """For each request the first attempt at which the expert succeeds, and its episode."""
+        found: dict[int, tuple[int, Shown]] = {}
+        for attempt in range(ATTEMPTS):
+            missing = [index for index in range(len(requests)) if index not in found]
+            if not missing:
+                break
+            jobs = [Show(factors.demo_scene(self.rules, requests[i], attempt), None, pictures) for i in missing]
+            for place, shown in self.pool(pictures).map(jobs):
+                assert isinstance(shown, Shown)
+                if shown.done:
+                    found[missing[place]] = attempt, shown
+        if len(found) < len(requests):
+            raise FscError(f"{self.name}: the expert failed {ATTEMPTS} times in a row")
+        return [found[index] for index in range(len(requests))]
+
+    def _table(self, episodes: Sequence[tuple[DemoRequest, Shown]]) -> FrameTable:
+        size = self.image_size
+        images = [shown.images for _, shown in episodes if shown.images is not None]
+        none = np.empty((0, self.cameras, 3, size, size), np.uint8)
+        empty = np.empty((0, ACTION_SIZE), np.float32)
+        return FrameTable(
+            np.concatenate([none, *images]),
+            np.concatenate([empty, *(shown.state for _, shown in episodes)]),
+            np.concatenate([empty, *(shown.actions for _, shown in episodes)]),
+            np.cumsum([0, *(len(shown.state) for _, shown in episodes)]).astype(np.int64),
+            tuple(request.id for request, _ in episodes),
+            tuple(request.factor for request, _ in episodes),
+        )
+
+
+def _processes() -> int:
+    told = os.environ.get(PROCESSES, "")
+    if told:
+        if not told.isdigit() or int(told) < 1:
+            raise InvalidInput(f"not a number of processes: {told!r}", where=PROCESSES)
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,155 @@
+"""A simulator process: it stays alive, holds one environment per lane, and does the jobs that come through its pipe."""
+
+from __future__ import annotations
+
+import gc
+import os
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.errors import FscError
+from factored_scaling.sim.maniskill.rules import Rules
+from factored_scaling.sim.maniskill.scene import Scene
+
+if TYPE_CHECKING:
+    from factored_scaling.sim.maniskill.stage import Stage
+
+Actions = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a process simulates."""
+
+    rules: Rules
+    image_size: int
+    render: bool = True
+    coarse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Go on in a lane: begin with `scene` if given, take the actions, and stop at success."""
+
+    lane: int
+    scene: Scene | None
+    actions: Actions
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a lane stands: whether the task is done, and what is seen (nothing once it is over)."""
+
+    done: bool
+    state: NDArray[np.float32]
+    images: NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Play an episode: the given actions or the expert's; with pictures or without."""
+
+    scene: Scene
+    actions: Actions | None
+    pictures: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An episode. `actions` is empty when the expert found no way."""
+
+    state: NDArray[np.float32]
+    actions: Actions
+    images: NDArray[np.uint8] | None
+    done: bool
+
+
+Job = Move | Show
+Answer = Moved | Shown
+
+
+class Simulator:
+    """Environments of one setting in this process, made when a lane is first used."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._stages: dict[int, Stage] = {}
+
+    def do(self, job: Job) -> Answer:
+        """Carry out one job."""
+        return self._move(job) if isinstance(job, Move) else self._show(job)
+
+    def stage(self, lane: int, scene: Scene) -> Stage:
+        """The lane's environment, begun anew with the scene."""
+        if lane not in self._stages:
+            self._stages[lane] = self._make(scene)
+            # Every reset collects garbage; what is loaded by now is not garbage and need not be looked at again.
+            gc.collect()
+            gc.freeze()
+        self._stages[lane].play(scene)
+        return self._stages[lane]
+
+    def _make(self, scene: Scene) -> Stage:
+        from factored_scaling.sim.maniskill.renderer import find_renderer
+        from factored_scaling.sim.maniskill.stages import stage_class
+
+        render = find_renderer() if self.options.render else None
+        return stage_class(self.options.rules)(
+            self.options.rules, scene, self.options.image_size, render, self.options.coarse
+        )
+
+    def _move(self, job: Move) -> Moved:
+        stage = self._stages[job.lane] if job.scene is None else self.stage(job.lane, job.scene)
+        done = False
+        for action in job.actions:
+            stage.act(action)
+            if done := stage.succeeded():
+                break
+        images = None if done or not self.options.render else stage.look()
+        return Moved(done, stage.proprioception(), images)
+
+    def _show(self, job: Show) -> Shown:
+        stage = self.stage(0, job.scene)
+        plan = stage.plan() if job.actions is None else job.actions
+        if plan is None:
+            return Shown(np.empty((0, 8), np.float32), np.empty((0, 8), np.float32), None, False)
+        states, images, done = [], [], False
+        for action in plan:
+            states.append(stage.proprioception())
+            if job.pictures:
+                images.append(stage.look())
+            stage.act(action)
+            done = done or stage.succeeded()
+        return Shown(np.stack(states), plan, np.stack(images) if images else None, done)
+
+
+def serve(pipe: Connection, options: Options) -> None:
+    """The process: answer lists of jobs until the parent is gone."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to everyone; the parent decides
+    import torch
+
+    torch.set_num_threads(1)
+    simulator = Simulator(options)
+    while True:
+        try:
+            jobs: list[Job] = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # the parent closed the pipe or died; Vulkan has nothing worth an orderly shutdown
+        answer: object
+        try:
+            answer = [simulator.do(job) for job in jobs]
+        except FscError as error:
+            answer = error
+        except Exception:
+            answer = FscError(f"the simulator failed:\n{traceback.format_exc()}")
+        try:
+            pipe.send(answer)
+        except (BrokenPipeError, OSError):
+            os._exit(0)

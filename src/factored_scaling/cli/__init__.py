@@ -10,22 +10,22 @@ from factored_scaling.version import __version__
 
 # name → (module, one line for `fsc --help`); the order is the order of use
 COMMANDS = {
-    "init": ("start", "Start a study: a folder with a study.yaml to edit and a durable record."),
-    "plan": ("plan", "Which policies to train, in which order, and what each construction costs."),
+    "init": ("start", "Start a study: a study.yaml to edit and a durable record."),
+    "plan": ("plan", "Which policies to train, in which order, at what cost."),
     "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
     "record": ("runs", "Append scored trials to a run, one or many at a time."),
     "import": ("exchange", "Take in results.csv, or a whole study exported as JSON."),
     "export": ("exchange", "Write results as CSV, or everything as JSON."),
-    "fit": ("advise", "Fit one scaling curve per combination and say how far to trust it."),
+    "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
     "recommend": ("advise", "How many demonstrations of each factor to collect next."),
     "extend": ("runs", "The recommended demos are collected: start the next round."),
-    "report": ("report", "One HTML file with curves, allocation, diagnostics and runs; figures for a paper."),
-    "run": ("run", "Train and evaluate what is pending in the simulator; stop and go on at will."),
-    "proxy": ("offline", "Stand-in scores from embeddings, without rollouts, and whether to trust them."),
-    "remix": ("offline", "Learn Re-Mix's weights over the factors, the strongest data-driven baseline."),
+    "report": ("report", "One HTML file with everything; figures for a paper."),
+    "run": ("run", "Train and evaluate what is pending in the simulator."),
+    "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
+    "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
     "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
-    "reproduce": ("reproduce", "The paper's tables on a simulated task, with seeds and intervals."),
-    "completion": ("start", "Print the line that switches on completion for your shell."),
+    "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
+    "completion": ("start", "Print what switches on completion for your shell."),
 }
 
 HELP = """\

@@ -19,7 +19,11 @@ def proxy_command(study: str, as_json: bool) -> None:
 
     Each policy's score is how near the held-out first observations lie to its training set in its own embedding, for
     the k = 1, 5 and 10 nearest. Where trials exist too, the rank agreement of the two is shown: near 1, the proxy can
-    replace trials; near 0, it cannot. `fsc recommend STUDY --proxy 1` fits curves to these scores.
+    replace trials; near 0, it cannot.
+
+    \b
+    fsc proxy my-study
+    fsc recommend my-study --budget 100 --proxy 1         curves fitted to these scores
     """
     from factored_scaling.core.proxy import KS
     from factored_scaling.proxy import proxy_of_runs, proxy_trust
@@ -77,6 +81,10 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
 
     Trains a reference and a proxy model on the study's demonstrations, without rollouts. The weights over the updates
     are drawn in STUDY/remix/weights.png.
+
+    \b
+    fsc remix my-study
+    fsc recommend my-study --budget 100 --strategy remix
     """
     from factored_scaling.cli.run import Bars
     from factored_scaling.lab import Lab

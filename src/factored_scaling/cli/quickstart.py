@@ -41,6 +41,10 @@ def quickstart_command(
 
     Trains about 15 small policies from scratch; the README states the time measured on two cores. Ctrl-C and the same
     command goes on. The closing table compares what the recommendation achieved with Equal, Greedy and Re-Mix.
+
+    \b
+    fsc quickstart
+    fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
     from factored_scaling.cli.reproduce import write_rows
     from factored_scaling.loop import Stop

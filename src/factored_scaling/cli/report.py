@@ -39,6 +39,10 @@ def report_command(
     """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
 
     Every strategy that the scores allow stands side by side: greedy needs scores per factor, remix its weights.
+
+    \b
+    fsc report study.yaml results.csv --budget 100 --out page.html
+    fsc report my-study --figures figures/               PNG and SVG for a paper
     """
     from factored_scaling.report import ReportInput, save_figures, write_report
 

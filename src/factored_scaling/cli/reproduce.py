@@ -165,6 +165,10 @@ def reproduce_command(
 
     Each seed is a replicate of the whole procedure with its own demonstrations and weights. Stop with Ctrl-C and go on
     with the same command; tables that share policies do not train them twice. Rows go to FOLDER/TABLE-TASK.csv.
+
+    \b
+    fsc reproduce main --task tabletop/pick-place --seeds 3
+    fsc reproduce sizes --budget 100 --budget 500
     """
     from factored_scaling.cli.quickstart import make_loop
     from factored_scaling.loop import LoopSettings, Stop

@@ -37,6 +37,10 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
 
     Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
     machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
+
+    \b
+    fsc run my-study --workers 2
+    fsc run my-study --device cuda --retry-failed
     """
     from factored_scaling.work import WorkOptions
 

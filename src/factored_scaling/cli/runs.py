@@ -48,7 +48,7 @@ def runs_command(study: str, state: str | None, as_json: bool) -> None:
                 click.echo(f"run {run.id} failed: {run.error.splitlines()[-1]}")
 
 
-@click.command("record")
+@click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
 @study_argument
 @click.argument("run")
 @click.argument("scores", nargs=-1, type=float)

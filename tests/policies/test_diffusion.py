@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from factored_scaling.data.frames import FrameTable
-from factored_scaling.errors import CheckpointError, InvalidInput
+from factored_scaling.errors import CheckpointError, InvalidInput, NotEnoughData
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import (
     DiffusionLearner,
@@ -206,3 +206,28 @@ def test_one_encoding_serves_several_noises_in_the_right_order(table: FrameTable
         for part in (slice(0, 8), slice(8, 16))
     ]
     torch.testing.assert_close(both, (halves[0] + halves[1]) / 2)
+
+
+def test_nothing_to_train_on_is_an_error(
+    tmp_path: Path, table: FrameTable, tiny: DiffusionConfig, silent: Progress
+) -> None:
+    empty = FrameTable(table.images[:0], table.state[:0], table.action[:0], np.zeros(1, np.int64), (), ())
+    with pytest.raises(NotEnoughData, match="no frames to train on"):
+        train_diffusion(empty, tiny, 0, tmp_path, silent)
+
+
+def test_read_only_frames_are_fine(table: FrameTable) -> None:
+    state = table.state.copy()
+    state.setflags(write=False)
+    assert len(DeviceFrames.of(replace(table, state=state), "cpu").state) == len(state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_gpu_computes_the_same_losses(table: FrameTable, tiny: DiffusionConfig) -> None:
+    losses = []
+    for device in ("cpu", "cuda"):
+        frames = DeviceFrames.of(table, device)
+        policy = build_policy(table, frames, tiny, 0)
+        learner = DiffusionLearner(policy, frames, torch.arange(len(frames.state), device=device), 0)
+        losses.append([float(learner.loss(learner.draw(step)).detach()) for step in range(3)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)

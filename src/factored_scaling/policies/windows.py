@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import NotEnoughData
 
 JITTERS = 4  # brightness, contrast, saturation, hue
 _MASK = (1 << 64) - 1
@@ -32,8 +34,12 @@ class DeviceFrames:
         """The table's frames on `device`; without a copy on the CPU."""
         lengths = np.diff(table.starts)
         last = np.repeat(table.starts[1:] - 1, lengths)
+        if not len(last):
+            raise NotEnoughData("there are no frames to train on")
         arrays = (table.images, table.state, table.action, last)
-        return cls(*(torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays))
+        # A read-only array (a memory map, say) must be copied before torch may hold it.
+        writable = (np.require(array, requirements=["C", "W"]) for array in arrays)
+        return cls(*(torch.from_numpy(array).to(device) for array in writable))
 
     def actions_from(self, frames: Tensor, horizon: int) -> Tensor:
         """The next `horizon` actions from each frame; beyond the end of the episode its last action repeats."""
@@ -54,7 +60,7 @@ class Scaling(nn.Module):
 
     def fit(self, values: Tensor, method: str) -> None:
         """Fit to `values` (… × size): `min-max` to ±1, or `mean-std`. A constant dimension is only shifted."""
-        rows = values.reshape(-1, values.shape[-1]).double()
+        rows = values.reshape(-1, values.shape[-1]).cpu().double()  # on the CPU: not every device has doubles
         if method == "min-max":
             low, high = rows.amin(0), rows.amax(0)
             offset, scale = (low + high) / 2, (high - low) / 2
@@ -84,18 +90,25 @@ def jitter_colours(images: Tensor, uniform: Tensor, light: float, saturation: fl
     """
     brightness, contrast = 1 + light * uniform[..., 0], 1 + light * uniform[..., 1]
     colourful, turn = 1 + saturation * uniform[..., 2], 2 * math.pi * hue * uniform[..., 3]
-    to_yiq = images.new_tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+    to_yiq, from_yiq = _yiq(images.device)
     rotation = images.new_zeros(*uniform.shape[:-1], 3, 3)
     rotation[..., 0, 0] = 1
     rotation[..., 1, 1] = rotation[..., 2, 2] = colourful * turn.cos()
     rotation[..., 2, 1] = colourful * turn.sin()
     rotation[..., 1, 2] = -rotation[..., 2, 1]
-    matrix = torch.linalg.inv(to_yiq) @ rotation @ to_yiq * (brightness * contrast)[..., None, None]
+    matrix = from_yiq @ rotation @ to_yiq * (brightness * contrast)[..., None, None]
     pixels = images.flatten(-2)
     grey = to_yiq[0] @ pixels.mean(-1)[..., None]  # mean brightness per image
     shift = grey * (brightness * (1 - contrast))[..., None]
     jittered: Tensor = (matrix @ pixels + shift[..., None]).clamp_(0, 1)
     return jittered.view_as(images)
+
+
+@cache
+def _yiq(device: torch.device) -> tuple[Tensor, Tensor]:
+    """RGB to YIQ and back, made once per device: an update then copies nothing from the host."""
+    to_yiq = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+    return to_yiq.to(device), torch.linalg.inv(to_yiq).to(device)
 
 
 def generator(*words: int) -> torch.Generator:

@@ -31,8 +31,8 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.store import Store
 
 RESULTS = Path(__file__).parent / "results" / "store_appends.md"
-REPEATS = 5
-BIG_RUNS, BIG_TRIALS = 200, 3000
+REPEATS = 3
+BIG_RUNS, BIG_TRIALS = 100, 3000
 
 
 def main(arguments: list[str]) -> int:

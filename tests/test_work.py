@@ -180,3 +180,19 @@ def test_two_commands_share_a_study_and_kill_9_changes_no_row(tmp_path: Path) ->
     with Study.open(folder / "study.db") as study:
         assert rows(study) == expected
         assert {run.state for run in study.runs()} == {"done"}
+
+
+def test_a_run_that_kills_its_workers_is_not_taken_for_ever(tmp_path: Path) -> None:
+    with make_study(tmp_path) as study:
+        first = study.runs()[0].id
+        for _ in range(5):
+            study.take(first, lease_seconds=0.01)
+            time.sleep(0.02)
+        work_all(study, tmp_path)
+        row = study.run(first)
+        assert row.state == "failed"
+        assert row.error is not None
+        assert "5 workers died" in row.error
+        study.store.retry(first)
+        work_all(study, tmp_path)
+        assert study.run(first).state == "done"

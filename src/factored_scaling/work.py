@@ -19,6 +19,8 @@ from factored_scaling.ports import Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
 
+MOST_DEATHS = 5
+
 # What workers say: (kind, run id, …). Shown by the command line, ignored by tests.
 Message = tuple[str, int, int, int, str]
 
@@ -77,6 +79,7 @@ def carry_out(study: Study, run: Run, lab: Lab, line: Line, options: WorkOptions
         stage = "train"
         try:
             write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
+            _check_deaths(study, run)
             lab.train(run.spec, folder, progress)
             write("trained")
             stage = "evaluate"
@@ -95,6 +98,16 @@ def carry_out(study: Study, run: Run, lab: Lab, line: Line, options: WorkOptions
         except Exception as error:
             write(traceback.format_exc())
             _give_up(study, run, error, folder, options, line)
+
+
+def _check_deaths(study: Study, run: Run) -> None:
+    """A run that kills every worker (memory, most likely) must not be taken for ever."""
+    outcomes = [attempt.outcome for attempt in study.store.attempts(run.id)]
+    since = max((place + 1 for place, outcome in enumerate(outcomes) if outcome == "failed"), default=0)
+    lost = outcomes[since:].count("lost")
+    if lost >= MOST_DEATHS:
+        hint = "is there enough memory? `fsc run --retry-failed` tries again"
+        raise InvalidInput(f"{lost} workers died over this run", hint=hint)
 
 
 def _measure(study: Study, run: Run, lab: Lab, folder: Path, progress: Progress) -> None:

@@ -65,8 +65,9 @@ class Replay:
         return torch.stack(chunks)
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("size", [33, 48])
+@pytest.mark.parametrize(
+    ("name", "size"), [("tabletop/pick-place", 48), ("tabletop/pick-place", 33), ("tabletop/insert", 33)]
+)
 def test_a_demonstration_does_not_depend_on_its_neighbours(name: str, size: int) -> None:
     task = load_task(name, size)
     requests = _requests(task, 7)

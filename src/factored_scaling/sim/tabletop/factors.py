@@ -18,8 +18,8 @@ from factored_scaling.sim.task import Condition, DemoRequest
 
 # A continuous factor's value is a point in [-1, 1]^d, nominal at 0. What 1 means, per dimension:
 CONTINUOUS: dict[str, tuple[float, ...]] = {
-    "camera_pose": (0.45, 0.14, 0.10, 0.05),  # azimuth and elevation (rad), distance, sideways shift (m)
-    "lighting": (2.2, 0.35, 1.0, 0.35),  # azimuth and elevation (rad), warm to cool, brightness
+    "camera_pose": (0.60, 0.08, 0.06, 0.03),  # azimuth and elevation (rad), distance, sideways shift (m)
+    "lighting": (2.2, 0.40, 1.0, 0.55),  # azimuth and elevation (rad), warm to cool, brightness
     "table_height": (0.06,),  # m
     "object_pose": (1.25, 1.25),  # of the nominal range
     "robot_pose": (0.20, 0.30, 0.30, 0.05),  # shoulder, elbow, wrist (rad), height (m)
@@ -49,14 +49,14 @@ def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
     """The scene of a demonstration; another one per attempt."""
     factor = _known(rules, request.factor)
     rng = _generator(rules.name, "demo", factor, request.seed, attempt)
-    return _scene(rules, factor, training_value(factor, rng) if factor else None, rng)
+    return compose(rules, factor, training_value(factor, rng) if factor else None, rng)
 
 
 def trial_scene(rules: Rules, condition: Condition) -> Scene:
     """The scene of an evaluation trial."""
     factor = _known(rules, condition.factor)
     value = held_out(factor)[_setting(condition.setting)] if factor else None
-    return _scene(rules, factor, value, _generator(rules.name, "trial", factor, condition.setting, condition.initial))
+    return compose(rules, factor, value, _generator(rules.name, "trial", factor, condition.setting, condition.initial))
 
 
 def training_value(factor: str, rng: np.random.Generator) -> Value:
@@ -84,35 +84,7 @@ def held_out(factor: str) -> tuple[Value, ...]:
     return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
 
 
-def _ring() -> tuple[tuple[float, ...], ...]:
-    """Ten places in the rim that widening adds around the nominal range."""
-    places = []
-    for i in range(SETTINGS):
-        angle = 2 * math.pi * (i + 0.25) / SETTINGS
-        x, y = math.cos(angle), math.sin(angle)
-        stretch = 0.92 / max(abs(x), abs(y))
-        places.append((x * stretch, y * stretch))
-    return tuple(places)
-
-
-def _known(rules: Rules, factor: str | None) -> str | None:
-    if factor is not None and factor not in rules.factors:
-        raise UnknownFactor(factor, rules.factors, where=rules.name)
-    return factor
-
-
-def _setting(setting: int) -> int:
-    if not 0 <= setting < SETTINGS:
-        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
-    return setting
-
-
-def _generator(*parts: object) -> np.random.Generator:
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
-    return np.random.default_rng(int.from_bytes(digest, "big"))
-
-
-def _scene(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:
+def compose(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:
     """Nominal everywhere except for the factor. What is drawn, and in what order, does not depend on the factor."""
     amounts = {name: (0.0,) * len(size) for name, size in CONTINUOUS.items()}
     if factor and isinstance(value, tuple):
@@ -143,6 +115,34 @@ def _scene(rules: Rules, factor: str | None, value: Value | None, rng: np.random
         box_place=_vector([*places[1], *present]),
         box_look=_vector([*look.box_size, *look.box_colour]),
     )
+
+
+def _ring() -> tuple[tuple[float, ...], ...]:
+    """Ten places in the rim that widening adds around the nominal range."""
+    places = []
+    for i in range(SETTINGS):
+        angle = 2 * math.pi * (i + 0.25) / SETTINGS
+        x, y = math.cos(angle), math.sin(angle)
+        stretch = 0.92 / max(abs(x), abs(y))
+        places.append((x * stretch, y * stretch))
+    return tuple(places)
+
+
+def _known(rules: Rules, factor: str | None) -> str | None:
+    if factor is not None and factor not in rules.factors:
+        raise UnknownFactor(factor, rules.factors, where=rules.name)
+    return factor
+
+
+def _setting(setting: int) -> int:
+    if not 0 <= setting < SETTINGS:
+        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
+    return setting
+
+
+def _generator(*parts: object) -> np.random.Generator:
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 def _vector(numbers: object) -> Vector:
@@ -189,5 +189,5 @@ def _light(offsets: tuple[float, ...]) -> Vector:
         math.cos(elevation) * math.sin(azimuth),
         math.sin(elevation),
     )
-    colour = (1 + 0.30 * warmth, 1.0, 1 - 0.40 * warmth)
+    colour = (1 + 0.45 * warmth, 1.0, 1 - 0.55 * warmth)
     return _vector([*direction, *(brightness * channel for channel in colour), AMBIENT])

@@ -83,16 +83,15 @@ def processor_name() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def report(updates: int, rows: Sequence[tuple[int, float, float]]) -> str:
-    """The table as Markdown."""
-    load = f", load {os.getloadavg()[0]:.1f} at the end" if hasattr(os, "getloadavg") else ""
+def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) -> str:
+    """The table as Markdown; `load` is the machine's before anything was measured."""
     lines = [
         "# Training steps per second, small preset",
         "",
         f"{updates} updates of `DiffusionConfig.preset('small')`, {EPISODES} demos of {LENGTH} frames, one camera of "
         f"{IMAGE} px; one thread per policy, checkpoints every 200 updates included.",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {processor_name()}, {os.cpu_count()} cores{load}, {platform.system()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor_name()}, {os.cpu_count()} cores (load {load:.1f} before), {platform.system()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}. `python benchmarks/train_steps.py`",
         "",
         "| policies side by side | steps/s of each | steps/s together | processor s per 1000 steps |",
@@ -102,6 +101,8 @@ def report(updates: int, rows: Sequence[tuple[int, float, float]]) -> str:
         f"| {policies} | {updates / wall:.1f} | {policies * updates / wall:.1f} | {processor / updates * 1000:.1f} |"
         for policies, wall, processor in rows
     ]
+    if load > 0.5:
+        lines += ["", "Other work shared the cores meanwhile: of these numbers only the last column is to be compared."]
     return "\n".join(lines) + "\n"
 
 
@@ -111,7 +112,8 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    text = report(options.updates, [(n, *measure(n, options.updates)) for n in SIDE_BY_SIDE])
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    text = report(options.updates, [(n, *measure(n, options.updates)) for n in SIDE_BY_SIDE], load)
     print(text, end="")
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)

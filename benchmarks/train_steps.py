@@ -91,8 +91,9 @@ def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) 
         f"{updates} updates of `DiffusionConfig.preset('small')`, {EPISODES} demos of {LENGTH} frames, one camera of "
         f"{IMAGE} px; one thread per policy, checkpoints every 200 updates included.",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {processor_name()}, {os.cpu_count()} cores (load {load:.1f} before), {platform.system()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}. `python benchmarks/train_steps.py`",
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor_name()}, {os.cpu_count()} cores (load {load:.1f} before), "
+        f"{platform.system()}, Python {platform.python_version()}, torch {torch.__version__}. "
+        "`python benchmarks/train_steps.py`",
         "",
         "| policies side by side | steps/s of each | steps/s together | processor s per 1000 steps |",
         "|---|---|---|---|",

@@ -14,7 +14,7 @@ from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import (
     DiffusionLearner,
     DiffusionPolicy,
-    build_policy,
+    build_learner,
     cosine_schedule,
     load_policy,
     train_diffusion,
@@ -33,6 +33,10 @@ LEARNS = DiffusionConfig.preset(
     warmup=20,
     average_decay=0.97,
 )
+
+
+def new_policy(frames: DeviceFrames, config: DiffusionConfig, seed: int) -> DiffusionPolicy:
+    return build_learner(frames, torch.arange(len(frames.state), device=frames.state.device), config, seed).module
 
 
 def chunk_error(policy: DiffusionPolicy, table: FrameTable) -> float:
@@ -127,7 +131,7 @@ def test_the_statistics_are_of_the_subset_alone(make_dots: Callable[..., FrameTa
     table = make_dots(10)
     subset = table.select(table.ids[:3])
     config = replace(tiny, normalisation="mean-std")
-    policy = build_policy(subset, DeviceFrames.of(subset, "cpu"), config, 0)
+    policy = new_policy(DeviceFrames.of(subset, "cpu"), config, 0)
     np.testing.assert_allclose(policy.state_scaling.offset, subset.state.mean(0), atol=1e-6)
     np.testing.assert_allclose(policy.state_scaling.scale, subset.state.std(0), atol=1e-6)
 
@@ -137,7 +141,7 @@ def test_the_weights_start_from_the_seed_and_leave_global_randomness_alone(
 ) -> None:
     frames = DeviceFrames.of(table, "cpu")
     before = torch.get_rng_state()
-    one, same, other = (build_policy(table, frames, tiny, seed).state_dict() for seed in (1, 1, 2))
+    one, same, other = (new_policy(frames, tiny, seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[key], same[key]) for key in one)
     assert not torch.equal(one["unet.head.weight"], other["unet.head.weight"])
@@ -150,7 +154,7 @@ def test_relative_actions_need_equal_sizes(tiny: DiffusionConfig) -> None:
 
 def test_relative_actions_are_brought_back(table: FrameTable, tiny: DiffusionConfig) -> None:
     frames = DeviceFrames.of(table, "cpu")
-    policy = build_policy(table, frames, replace(tiny, relative_actions=True), 0)
+    policy = new_policy(frames, replace(tiny, relative_actions=True), 0)
     noise, state = torch.zeros(2, 16, 2), torch.tensor([[0.0, 0.0], [0.5, -0.5]])
     policy.unet.head.weight.data.zero_()
     policy.unet.head.bias.data.zero_()  # type: ignore[union-attr]
@@ -174,7 +178,7 @@ def test_ddim_undoes_the_noising_when_the_network_is_perfect(
     table: FrameTable, tiny: DiffusionConfig, prediction: str
 ) -> None:
     frames = DeviceFrames.of(table, "cpu")
-    policy = build_policy(table, frames, replace(tiny, prediction=prediction, inference_steps=5), 0)
+    policy = new_policy(frames, replace(tiny, prediction=prediction, inference_steps=5), 0)
     target = frames.actions_from(torch.tensor([3, 25]), 16)
     clean = policy.action_scaling(target)
 
@@ -193,7 +197,7 @@ def test_ddim_undoes_the_noising_when_the_network_is_perfect(
 def test_one_encoding_serves_several_noises_in_the_right_order(table: FrameTable, tiny: DiffusionConfig) -> None:
     """With two noises per window the loss is the mean of the losses with one noise each."""
     frames = DeviceFrames.of(table, "cpu")
-    policy = build_policy(table, frames, tiny, 0)
+    policy = new_policy(frames, tiny, 0)
     rows = torch.arange(len(frames.state))
     draw = DiffusionLearner(policy, frames, rows, 0).draw(0)
     both = DiffusionLearner(policy, frames, rows, 0).loss(draw)
@@ -227,7 +231,7 @@ def test_the_gpu_computes_the_same_losses(table: FrameTable, tiny: DiffusionConf
     losses = []
     for device in ("cpu", "cuda"):
         frames = DeviceFrames.of(table, device)
-        policy = build_policy(table, frames, tiny, 0)
+        policy = new_policy(frames, tiny, 0)
         learner = DiffusionLearner(policy, frames, torch.arange(len(frames.state), device=device), 0)
         losses.append([float(learner.loss(learner.draw(step)).detach()) for step in range(3)])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)

@@ -172,12 +172,15 @@ class DiffusionConfig(Configuration):
     gradient_clip: float = 1.0
     # decay of the running average of the weights, which is the policy that is kept (0: no averaging)
     average_decay: float = 0.999
+    # arithmetic of the networks in training: float32, or bfloat16 (mixed; for GPUs)
+    precision: str = "bfloat16"
 
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "encoder": ("resnet18", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
         "prediction": ("noise", "sample"),
         "normalisation": ("min-max", "mean-std"),
+        "precision": ("float32", "bfloat16"),
     }
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
@@ -196,6 +199,7 @@ class DiffusionConfig(Configuration):
             "learning_rate": 2e-3,
             "warmup": 60,
             "average_decay": 0.995,
+            "precision": "float32",
         },
     }
 

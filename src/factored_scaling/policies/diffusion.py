@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.policies import checkpoint
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.resnet import Eyes
-from factored_scaling.policies.training import Draw, check_identity, identity_of, train
+from factored_scaling.policies.training import Draw, Training, check_identity, identity_of, train
 from factored_scaling.policies.unet import UNet
 from factored_scaling.policies.windows import (
     JITTERS,
@@ -29,7 +30,17 @@ from factored_scaling.policies.windows import (
 )
 from factored_scaling.ports import Progress
 
-__all__ = ["Actor", "DiffusionConfig", "DiffusionPolicy", "load_policy", "train_diffusion"]
+__all__ = [
+    "Actor",
+    "DiffusionConfig",
+    "DiffusionLearner",
+    "DiffusionPolicy",
+    "build_learner",
+    "finished",
+    "keep_policy",
+    "load_policy",
+    "train_diffusion",
+]
 
 NAME = "policy"
 TRAIN_AGAIN = "train the run again: it writes the policy anew"
@@ -133,6 +144,8 @@ class DiffusionLearner:
         self.frames = frames
         self.rows = rows
         self.seed = seed
+        # Frames too large for the device stay with the host, which then gathers every batch.
+        self._host_rows = rows.cpu() if frames.images.device != rows.device else None
 
     def draw(self, step: int) -> Draw:
         """Which windows, how their colours change, and which noise at which diffusion steps."""
@@ -144,13 +157,16 @@ class DiffusionLearner:
             "step": torch.randint(config.diffusion_steps, (samples,), generator=random),
             "noise": torch.randn(samples, config.horizon, self.module.shape[-1], generator=random),
         }
+        if self._host_rows is not None:
+            draw["images"] = self.frames.images[self._host_rows[draw["window"]]]
         return {name: value.to(self.rows.device, non_blocking=True) for name, value in draw.items()}
 
     def loss(self, draw: Draw) -> Tensor:
         """Mean squared error of the predicted noise (or clean actions)."""
         config, policy = self.config, self.module
         frames = self.rows[draw["window"]]
-        images = self.frames.images[frames].float() / 255
+        images = draw["images"] if "images" in draw else self.frames.images[frames]
+        images = images.float() / 255
         images = jitter_colours(
             images, draw["jitter"], config.jitter_light, config.jitter_saturation, config.jitter_hue
         )
@@ -158,12 +174,13 @@ class DiffusionLearner:
         actions = self.frames.actions_from(frames, config.horizon)
         if config.relative_actions:
             actions = actions - state[:, None]
-        # One encoding serves several noisy versions: the images cost most of an update.
-        condition = policy.observe(images, state).repeat(config.noise_samples, 1)
         actions = policy.action_scaling(actions).repeat(config.noise_samples, 1, 1)
         noisy = policy.noisy(actions, draw["noise"], draw["step"])
-        predicted = policy.unet(noisy, draw["step"], condition)
-        return functional.mse_loss(predicted, draw["noise"] if config.prediction == "noise" else actions)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            # One encoding serves several noisy versions: the images cost most of an update.
+            condition = policy.observe(images, state).repeat(config.noise_samples, 1)
+            predicted = policy.unet(noisy, draw["step"], condition)
+        return functional.mse_loss(predicted.float(), draw["noise"] if config.prediction == "noise" else actions)
 
     def after(self, step: int) -> None:
         """Nothing to keep."""
@@ -176,20 +193,19 @@ def cosine_schedule(steps: int) -> Tensor:
     return torch.cumprod((level[1:] / level[:-1]).clamp(min=0.001), 0).float()
 
 
-def build_policy(table: FrameTable, frames: DeviceFrames, config: DiffusionConfig, seed: int) -> DiffusionPolicy:
-    """An untrained policy with the statistics of the table's frames; its weights come from the seed alone."""
-    _, cameras, _, height, width = table.images.shape
+def build_learner(frames: DeviceFrames, rows: Tensor, config: DiffusionConfig, seed: int) -> DiffusionLearner:
+    """An untrained policy with the statistics of the frames `rows` alone; its weights come from the seed alone."""
+    _, cameras, _, height, width = frames.images.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(mix(seed, -1))
-        policy = DiffusionPolicy(config, (cameras, height, width, table.state.shape[1], table.action.shape[1]))
+        policy = DiffusionPolicy(config, (cameras, height, width, frames.state.shape[1], frames.action.shape[1]))
     policy.to(frames.state.device)
-    policy.state_scaling.fit(frames.state, config.normalisation)
-    actions = frames.action
+    state, actions = frames.state[rows], frames.action[rows]
+    policy.state_scaling.fit(state, config.normalisation)
     if config.relative_actions:
-        everything = torch.arange(len(frames.state), device=frames.state.device)
-        actions = frames.actions_from(everything, config.horizon) - frames.state[:, None]
+        actions = frames.actions_from(rows, config.horizon) - state[:, None]
     policy.action_scaling.fit(actions, config.normalisation)
-    return policy
+    return DiffusionLearner(policy, frames, rows, seed)
 
 
 def train_diffusion(
@@ -207,21 +223,33 @@ def train_diffusion(
     returns at once, a finished but damaged one is trained again.
     """
     identity = identity_of(table, config.to_mapping(), seed)
-    if checkpoint.is_intact(folder, NAME):
-        check_identity(checkpoint.read_description(folder, NAME), identity, folder)
+    if finished(folder, identity):
         return
     frames = DeviceFrames.of(table, device)
-    policy = build_policy(table, frames, config, seed)
-    learner = DiffusionLearner(policy, frames, torch.arange(len(frames.state), device=frames.state.device), seed)
+    learner = build_learner(frames, torch.arange(len(frames.state), device=frames.state.device), config, seed)
     training = train(learner, config.optimisation, folder, identity, progress, checkpoint_every)
+    keep_policy(training, learner, table.ids, identity, folder)
+
+
+def finished(folder: Path, identity: str) -> bool:
+    """Whether the folder holds this very training's policy, whole."""
+    if not checkpoint.is_intact(folder, NAME):
+        return False
+    check_identity(checkpoint.read_description(folder, NAME), identity, folder)
+    return True
+
+
+def keep_policy(training: Training, learner: DiffusionLearner, ids: Sequence[str], identity: str, folder: Path) -> None:
+    """Write the averaged weights and all that a reader must know of them; the resume points go."""
+    policy = learner.module
     description = {
         "kind": "diffusion-policy",
-        "config": config.to_mapping(),
+        "config": policy.config.to_mapping(),
         "shape": list(policy.shape),
         "statistics": {"state": policy.state_scaling.to_mapping(), "action": policy.action_scaling.to_mapping()},
-        "episodes": list(table.ids),
-        "seed": seed,
-        "updates": config.updates,
+        "episodes": list(ids),
+        "seed": learner.seed,
+        "updates": training.step,
         "final_loss": float(training.mean_loss),
         "identity": identity,
     }

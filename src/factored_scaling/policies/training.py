@@ -9,6 +9,7 @@ be captured as a CUDA graph or mapped over many policies with the draws as its o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +49,21 @@ class Learner(Protocol):
         ...
 
 
+class Dials:
+    """The numbers of an update that change with its step, where the device can read them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.rate = torch.zeros((), device=device)  # the learning rate
+        self.keep = torch.zeros((), device=device)  # the share of the averaged weights that stays
+        self.news = torch.zeros((), device=device)  # the weight of the newest loss in the mean loss
+
+    def turn(self, rate: float, keep: float, news: float) -> None:
+        """Set all three."""
+        self.rate.fill_(rate)
+        self.keep.fill_(keep)
+        self.news.fill_(news)
+
+
 class Training:
     """A learner with its optimiser, average and step: the state that a checkpoint holds."""
 
@@ -57,11 +73,15 @@ class Training:
         self.step = 0
         self.parameters = {name: p for name, p in learner.module.named_parameters() if p.requires_grad}
         first = next(iter(self.parameters.values()))
+        on_gpu = first.device.type == "cuda"
+        # On a GPU the rates that change with the step are tensors, so that a captured update can be given new ones.
+        self.dials = Dials(first.device)
         self.optimiser = torch.optim.AdamW(
             self.parameters.values(),
-            lr=optimisation.learning_rate,
+            lr=self.dials.rate if on_gpu else optimisation.learning_rate,
             weight_decay=optimisation.weight_decay,
-            fused=first.device.type in ("cpu", "cuda"),
+            fused=on_gpu or first.device.type == "cpu",
+            capturable=on_gpu,
         )
         # The optimiser's state exists from the start, so that fresh and resumed trainings have the same form.
         for parameter in self.parameters.values():
@@ -75,18 +95,40 @@ class Training:
 
     def update(self) -> None:
         """One step of everything."""
-        settings = self.optimisation
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(settings, self.step)
-        loss = self.learner.loss(self.learner.draw(self.step))
+        self.turn_dials()
+        self.compute(self.learner.draw(self.step), self.learner.loss)
+        self.advanced()
+
+    def turn_dials(self) -> None:
+        """Set what depends on the step: the learning rate and the weights of the two running means."""
+        settings, step = self.optimisation, self.step
+        rate = learning_rate(settings, step)
+        # The decay grows to its full value, or the first, random weights would linger in the average.
+        decay = min(settings.average_decay, (1 + step) / (10 + step)) if settings.average_decay else 0.0
+        # The mean of the losses starts at the first one and forgets it as it goes.
+        self.dials.turn(rate, decay, max(1 - LOSS_DECAY, 1 / (step + 1)))
+        if not self.optimiser.defaults["capturable"]:
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+
+    def compute(self, draw: Draw, loss_of: Callable[[Draw], Tensor]) -> None:
+        """The device's part of an update: no host round trip, so that it can be captured as a CUDA graph."""
         self.optimiser.zero_grad(set_to_none=True)
+        loss = loss_of(draw)
         loss.backward()  # type: ignore[no-untyped-call]
-        if settings.gradient_clip:
-            nn.utils.clip_grad_norm_(self.parameters.values(), settings.gradient_clip)
+        parameters: list[Tensor] = list(self.parameters.values())
+        if self.optimisation.gradient_clip:
+            nn.utils.clip_grad_norm_(parameters, self.optimisation.gradient_clip)
         self.optimiser.step()
-        self._average()
-        # The running mean starts at the first loss and forgets it as it goes.
-        self.mean_loss.lerp_(loss.detach().float(), max(1 - LOSS_DECAY, 1 / (self.step + 1)))
+        with torch.no_grad():
+            averages = list(self.average.values())
+            torch._foreach_sub_(averages, parameters)
+            torch._foreach_mul_(averages, self.dials.keep)
+            torch._foreach_add_(averages, parameters)
+            self.mean_loss.lerp_(loss.detach().float(), self.dials.news)
+
+    def advanced(self) -> None:
+        """The update is done; also when it was a captured one."""
         self.learner.after(self.step)
         self.step += 1
 
@@ -118,15 +160,6 @@ class Training:
             state["exp_avg_sq"].copy_(second[name])
             self.average[name].copy_(average[name])
         self.mean_loss.copy_(tensors["mean_loss"])
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        # The decay grows to its full value, or the first, random weights would linger in the average.
-        decay = min(self.optimisation.average_decay, (1 + self.step) / (10 + self.step))
-        if self.optimisation.average_decay == 0:
-            decay = 0.0
-        for name, parameter in self.parameters.items():
-            self.average[name].lerp_(parameter, 1 - decay)
 
 
 def learning_rate(settings: Optimisation, step: int) -> float:

@@ -1,0 +1,177 @@
+"""Updates per second of many policies at once on a GPU, against our plain loop and against the arithmetic floor.
+
+    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--quick] [--check]
+
+`--check` first trains the same small policies both ways and compares their losses. The floor is the larger of two
+times: the multiply-adds of an update at the rate of a large bfloat16 matrix product measured in the same run, and the
+weights, gradients and moments read and written once at the measured copy bandwidth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.policies.diffusion import build_learner, train_diffusion
+from factored_scaling.policies.many import Flight, Job, _compiler, train_many
+from factored_scaling.policies.training import Training
+from factored_scaling.policies.windows import DeviceFrames
+
+
+def silent(done: int, total: int, note: str = "") -> None:
+    """Nobody watches."""
+
+
+def frames(size: int, cameras: int, episodes: int = 30, length: int = 140) -> FrameTable:
+    """Noise in the shape of demonstrations."""
+    random = np.random.default_rng(0)
+    count = episodes * length
+    return FrameTable(
+        random.integers(0, 256, (count, cameras, 3, size, size), dtype=np.uint8),
+        random.standard_normal((count, 8)).astype(np.float32),
+        random.standard_normal((count, 8)).astype(np.float32),
+        np.arange(episodes + 1, dtype=np.int64) * length,
+        tuple(str(index) for index in range(episodes)),
+        (None,) * episodes,
+    )
+
+
+def rate(step: Callable[[], None], seconds: float) -> float:
+    """Calls per second, the device's work included."""
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+        count += 5
+    return count / (time.perf_counter() - began)
+
+
+def plain(table: FrameTable, config: DiffusionConfig, device: str, seconds: float) -> float:
+    """One policy, launched kernel by kernel in float32, as the loop does everywhere else."""
+    shared = DeviceFrames.of(table, device)
+    learner = build_learner(shared, torch.arange(len(shared.state), device=device), config, 0)
+    return rate(Training(learner, config.optimisation).update, seconds)
+
+
+def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, seconds: float) -> float:
+    """`count` policies side by side; updates of all of them per second."""
+    shared = DeviceFrames.of(table, device)
+    place = {id_: index for index, id_ in enumerate(table.ids)}
+    with _compiler(True), tempfile.TemporaryDirectory() as folder:
+        jobs = [Job(table.ids, config, seed, Path(folder) / str(seed)) for seed in range(count)]
+        flights = [Flight(shared, table, place, job, True) for job in jobs]
+        for flight in flights:
+            flight.capture()
+
+        def step() -> None:
+            for flight in flights:
+                flight.advance()
+
+        return count * rate(step, seconds)
+
+
+def ceilings(device: str) -> tuple[float, float]:
+    """Measured: bfloat16 matrix multiply-adds per second × 2, and bytes copied per second (read and written)."""
+    one = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
+    large = torch.empty(2**30, device=device, dtype=torch.float32)
+    target = torch.empty_like(large)
+    products = rate(lambda: _product(one), 1.0)
+    copies = rate(lambda: _copy(target, large), 1.0)
+    return 2 * 8192**3 * products, 2 * large.nbytes * copies
+
+
+def _product(one: torch.Tensor) -> None:
+    torch.mm(one, one)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+def floor(config: DiffusionConfig, table: FrameTable, device: str, flops: float, bandwidth: float) -> float:
+    """Updates per second that arithmetic and weight traffic alone would allow."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shared = DeviceFrames.of(table, device)
+    learner = build_learner(shared, torch.arange(len(shared.state), device=device), config, 0)
+    with FlopCounterMode(display=False) as counter:
+        learner.loss(learner.draw(0)).backward()  # type: ignore[no-untyped-call]
+    weights = sum(parameter.numel() for parameter in learner.module.parameters())
+    # read: weight, gradient, two moments, average; written: the same
+    moved = 10 * 4 * weights
+    return float(1 / max(counter.get_total_flops() / flops, moved / bandwidth))
+
+
+def check(device: str) -> None:
+    """The same small policies both ways: same seeds, same losses."""
+    table = frames(32, 1, episodes=6, length=40)
+    config = DiffusionConfig.preset("small", updates=200, batch=16)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [Job(table.ids[: 3 + seed], config, seed, Path(folder) / f"many-{seed}") for seed in range(3)]
+        bad = Job(table.ids, replace(config, learning_rate=1e30, gradient_clip=0.0), 9, Path(folder) / "diverges")
+        failures = train_many(table, [*jobs, bad], silent, device)
+        assert list(failures) == [bad.folder], failures
+        import json
+
+        for job in jobs:
+            alone = Path(folder) / f"alone-{job.seed}"
+            train_diffusion(table.select(job.episodes), config, job.seed, alone, silent, device)
+            losses = [json.loads((place / "policy.json").read_text())["final_loss"] for place in (job.folder, alone)]
+            print(f"check: seed {job.seed}: mean loss together {losses[0]:.6f}, alone {losses[1]:.6f}")
+            assert abs(losses[0] - losses[1]) < 0.02 * losses[1], losses
+    print("check: the policy made to diverge failed alone:", *failures.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--quick", action="store_true", help="96 px and one camera only")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no CUDA device here: nothing to measure")
+        return
+    torch.backends.cuda.matmul.allow_tf32 = True
+    if options.check:
+        check(options.device)
+    flops, bandwidth = ceilings(options.device)
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}, {datetime.date.today()}"
+    )
+    print(f"measured ceilings: {flops / 1e12:.0f} TFLOP/s bfloat16, {bandwidth / 1e12:.1f} TB/s")
+    print("| image | cameras | policies | plain loop | many | ratio | floor | share of floor |")
+    print("|---|---|---|---|---|---|---|---|")
+    config = DiffusionConfig.preset("paper")
+    for size, cameras in [(96, 1)] if options.quick else [(96, 1), (128, 1), (192, 1), (96, 2), (192, 2)]:
+        table = frames(size, cameras, episodes=30 if size < 192 else 15)
+        slow = plain(table, replace(config, precision="float32"), options.device, options.seconds)
+        limit = floor(config, table, options.device, flops, bandwidth)
+        for count in (1, 4, 12):
+            fast = many(table, config, options.device, count, options.seconds)
+            torch.cuda.empty_cache()
+            row = f"{slow:.1f} | {fast:.1f} | {fast / slow:.1f}× | {limit:.0f} | {fast / limit:.0%}"
+            print(f"| {size} px | {cameras} | {count} | {row} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""All policies of a study as one job: one copy of the frames, every policy a captured graph on a stream of its own.
+
+A small policy leaves a big GPU idle twice: the host launches hundreds of kernels per update, and each kernel fills a
+part of the chip. Here an update is compiled, captured once as a CUDA graph and replayed; the graphs of several
+policies run side by side. Each policy keeps its own state, so one that diverges fails alone, policies may stand at
+different updates, and the result is that of training them one by one. On other devices the plain loop does the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import FscError, InvalidInput, RunFailed
+from factored_scaling.policies.checkpoint import ResumePoints
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.policies.diffusion import (
+    DiffusionLearner,
+    build_learner,
+    finished,
+    keep_policy,
+    train_diffusion,
+)
+from factored_scaling.policies.training import REPORT_EVERY, Draw, Training, identity_of, resume
+from factored_scaling.policies.windows import DeviceFrames
+from factored_scaling.ports import Progress
+
+WARM_UPDATES = 3  # before a capture, so that libraries have chosen their kernels and workspaces
+SHARE_FOR_FRAMES = 0.6  # of the free device memory; the rest is for the policies
+RECOMPILES = 256  # dynamo's default of 8 would leave the ninth policy uncompiled
+
+
+@dataclass(frozen=True)
+class Job:
+    """One policy to train: which episodes of the shared table, how, and where it is kept."""
+
+    episodes: tuple[str, ...]
+    config: DiffusionConfig
+    seed: int
+    folder: Path
+
+
+def train_many(
+    table: FrameTable,
+    jobs: Sequence[Job],
+    progress: Progress,
+    device: str = "cpu",
+    checkpoint_every: int = 2000,
+    side_by_side: int = 8,
+    compiled: bool = True,
+) -> dict[Path, str]:
+    """Train every job to its last update; returns the reason of each that failed, by folder.
+
+    Goes on where an earlier call stopped. `progress` counts updates of all policies together. `side_by_side` policies
+    are in flight at once; more of them use more memory and, beyond what fills the chip, gain nothing.
+    """
+    if not device.startswith("cuda"):
+        return _one_by_one(table, jobs, progress, device, checkpoint_every)
+    place = {id_: index for index, id_ in enumerate(table.ids)}
+    waiting = [job for job in jobs if not finished(job.folder, _identity(table, place, job))]
+    total = sum(job.config.updates for job in jobs)
+    done = total - sum(job.config.updates for job in waiting)
+    if not waiting:
+        progress(total, total, "")
+        return {}
+    frames = frames_on(table, device)
+    failures: dict[Path, str] = {}
+    with _compiler(compiled):
+        for start in range(0, len(waiting), side_by_side):
+            batch = waiting[start : start + side_by_side]
+            flights = [Flight(frames, table, place, job, compiled) for job in batch]
+            _fly(flights, checkpoint_every, failures, _offset(progress, done, total))
+            done += sum(job.config.updates for job in batch)
+            del flights
+            torch.cuda.empty_cache()
+    return failures
+
+
+def frames_on(table: FrameTable, device: str) -> DeviceFrames:
+    """The frames on the device; too many images stay in pinned host memory and are sent batch by batch."""
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    small = table.state.nbytes + table.action.nbytes + 8 * len(table.state)
+    if table.images.nbytes + small <= SHARE_FOR_FRAMES * free:
+        return DeviceFrames.of(table, device)
+    if small > SHARE_FOR_FRAMES * free:
+        raise InvalidInput(f"states and actions need {small >> 20} MB, {free >> 20} MB are free on {device}")
+    empty = np.zeros((len(table.images), *table.images.shape[1:3], 0, 0), np.uint8)
+    rest = DeviceFrames.of(FrameTable(empty, table.state, table.action, table.starts, table.ids, table.factors), device)
+    return DeviceFrames(torch.from_numpy(table.images).pin_memory(), rest.state, rest.action, rest.last)
+
+
+class Flight:
+    """One policy in training on a stream of its own."""
+
+    def __init__(
+        self, frames: DeviceFrames, table: FrameTable, place: dict[str, int], job: Job, compiled: bool
+    ) -> None:
+        self.job = job
+        self.identity = _identity(table, place, job)
+        rows = torch.from_numpy(_rows(table, place, job.episodes)).to(frames.state.device)
+        self.learner: DiffusionLearner = build_learner(frames, rows, job.config, job.seed)
+        self.training = Training(self.learner, job.config.optimisation)
+        self.points = ResumePoints(job.folder)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        resume(self.training, self.points, self.identity)
+        self.stream = torch.cuda.Stream(frames.state.device)  # type: ignore[no-untyped-call]
+        self.inputs: Draw = {}
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self._loss: Callable[[Draw], Tensor] = self.learner.loss
+        if compiled:
+            self._loss = torch.compile(self.learner.loss, dynamic=False)
+
+    def capture(self) -> None:
+        """Record one update as a graph. The updates that warm it up are undone."""
+        training = self.training
+        before = {name: tensor.clone() for name, tensor in training.tensors().items()}
+        step = training.step
+        self.inputs = {name: value.clone() for name, value in self.learner.draw(step).items()}
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM_UPDATES):
+                training.turn_dials()
+                training.compute(self.inputs, self._loss)
+            training.load(before, step)
+            training.optimiser.zero_grad(set_to_none=True)
+        self.stream.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
+            training.compute(self.inputs, self._loss)
+
+    def advance(self) -> None:
+        """Start the next update; returns before the device has done it."""
+        assert self.graph is not None
+        with torch.cuda.stream(self.stream):
+            for name, value in self.learner.draw(self.training.step).items():
+                self.inputs[name].copy_(value, non_blocking=True)
+            self.training.turn_dials()
+            self.graph.replay()
+            self.training.advanced()
+
+    def loss(self) -> float:
+        """The running mean of the loss, once the device has caught up."""
+        self.stream.synchronize()
+        return float(self.training.mean_loss)
+
+    def save(self) -> None:
+        """A resume point of this moment."""
+        self.stream.synchronize()
+        self.points.save(self.training.step, self.training.tensors(), {"identity": self.identity})
+
+    def land(self) -> None:
+        """Keep the finished policy."""
+        self.stream.synchronize()
+        keep_policy(self.training, self.learner, self.job.episodes, self.identity, self.job.folder)
+
+    @property
+    def over(self) -> bool:
+        """Whether the last update is done."""
+        return self.training.step >= self.job.config.updates
+
+
+def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str], progress: Progress) -> None:
+    for flight in flights:
+        flight.capture()
+    total = sum(flight.job.config.updates for flight in flights)
+    flying = list(flights)
+    rounds = 0
+    while flying:
+        for flight in list(flying):
+            if not flight.over:
+                flight.advance()
+        rounds += 1
+        if rounds % REPORT_EVERY and not any(flight.over for flight in flying):
+            continue
+        _look(flying, failures)
+        for flight in list(flying):
+            if flight.over:
+                flight.land()
+                flying.remove(flight)
+        try:
+            done = sum(flight.training.step for flight in flights)
+            progress(done, total, f"{len(flying)} policies, mean loss {_mean_loss(flights):.4f}")
+        except BaseException:
+            for flight in flying:
+                flight.save()
+            raise
+        if rounds % checkpoint_every == 0:
+            for flight in flying:
+                flight.save()
+
+
+def _look(flying: list[Flight], failures: dict[Path, str]) -> None:
+    """Take out the policies whose loss is no longer a number; the others do not notice."""
+    for flight in list(flying):
+        loss = flight.loss()
+        if not math.isfinite(loss):
+            reason = RunFailed(f"the loss is {loss} at update {flight.training.step}", hint="lower the learning rate")
+            failures[flight.job.folder] = str(reason)
+            flying.remove(flight)
+
+
+def _mean_loss(flights: Sequence[Flight]) -> float:
+    losses = [loss for loss in (flight.loss() for flight in flights) if math.isfinite(loss)]
+    return sum(losses) / len(losses) if losses else math.nan
+
+
+def _one_by_one(
+    table: FrameTable, jobs: Sequence[Job], progress: Progress, device: str, checkpoint_every: int
+) -> dict[Path, str]:
+    total = sum(job.config.updates for job in jobs)
+    done = 0
+    failures: dict[Path, str] = {}
+    for job in jobs:
+        report = _offset(progress, done, total)
+        try:
+            subset = table.select(job.episodes)
+            train_diffusion(subset, job.config, job.seed, job.folder, report, device, checkpoint_every)
+        except FscError as error:
+            failures[job.folder] = str(error)
+        done += job.config.updates
+    return failures
+
+
+def _offset(progress: Progress, before: int, total: int) -> Progress:
+    whole = total
+
+    def report(done: int, total: int, note: str = "") -> None:
+        progress(before + done, whole, note)
+
+    return report
+
+
+@contextlib.contextmanager
+def _compiler(compiled: bool) -> Iterator[None]:
+    """Room for every policy's compiled update; captured by us, so inductor's own graphs stay off."""
+    if not compiled:
+        yield
+        return
+    import torch._dynamo.config as dynamo
+
+    before = dynamo.recompile_limit
+    dynamo.recompile_limit = RECOMPILES
+    try:
+        yield
+    finally:
+        dynamo.recompile_limit = before
+
+
+def _rows(
+    table: FrameTable, place: dict[str, int], episodes: Sequence[str]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The frames of the episodes, in the order in which `table.select` would put them."""
+    missing = [id_ for id_ in episodes if id_ not in place]
+    if missing:
+        raise InvalidInput(f"no frames for episode {missing[0]!r} ({len(missing)} missing)")
+    spans = [np.arange(table.starts[place[id_]], table.starts[place[id_] + 1]) for id_ in episodes]
+    return np.concatenate(spans)
+
+
+def _identity(table: FrameTable, place: dict[str, int], job: Job) -> str:
+    """The identity that training alone would have, without copying the images."""
+    rows = _rows(table, place, job.episodes)
+    lengths = [int(table.starts[place[id_] + 1] - table.starts[place[id_]]) for id_ in job.episodes]
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    images = np.broadcast_to(np.zeros((), np.uint8), (len(rows), *table.images.shape[1:]))
+    factors = tuple(table.factors[place[id_]] for id_ in job.episodes)
+    subset = FrameTable(images, table.state[rows], table.action[rows], starts, job.episodes, factors)
+    return identity_of(subset, job.config.to_mapping(), job.seed)

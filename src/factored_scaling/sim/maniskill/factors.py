@@ -30,10 +30,10 @@ MARGIN = 0.01
 WIDER = 1.25  # the object range of object-pose data
 
 # Lighting, which the paper shows in pictures only: azimuth and elevation of the lamp, warm to cool, brightness.
-LIGHT_HALF = (1.4, 0.35, 1.0, 0.40)
-LIGHT_AZIMUTH, LIGHT_ELEVATION, BRIGHTNESS, AMBIENT = 0.6, 1.05, 2.2, 0.42
+LIGHT_HALF = (1.4, 0.35, 1.0, 0.35)
+LIGHT_AZIMUTH, LIGHT_ELEVATION, BRIGHTNESS, AMBIENT = 0.6, 1.05, 1.9, 0.40
 
-DISTRACTOR_RANGE = ((-0.38, 0.26), (-0.36, 0.36))
+DISTRACTOR_RANGE = ((-0.36, 0.14), (-0.30, 0.30))  # where the third-person camera sees them
 
 Value = Texture | DistractorSet | tuple[float, ...]
 

@@ -6,7 +6,8 @@ import math
 
 from factored_scaling.sim.maniskill.rules import Rules
 
-HOME = (0.0, math.pi / 8, 0.0, -math.pi * 5 / 8, 0.0, math.pi * 3 / 4, math.pi / 4)
+# Initial joints: the hand points down from 31 cm above the table, near the robot, where it hides little.
+HOME = (0.0, -0.6, 0.0, -2.7, 0.0, 2.1, math.pi / 4)
 
 # Pick and place.
 TOMATO_RADIUS = 0.030
@@ -36,7 +37,7 @@ def kept_clear(rules: Rules, manipulated: tuple[float, ...], goal: tuple[float, 
     return [
         _along(thing, manipulated[2], HANDLE_HALF, 0.05),
         ((thing[0] + HANDLE_HALF, thing[1]), (thing[0] + HANDLE_HALF, thing[1] + HOOK_LENGTH), 0.04),
-        (place, (-0.30, place[1]), 0.09),
+        (place, (-0.30, place[1]), 0.06),
     ]
 
 

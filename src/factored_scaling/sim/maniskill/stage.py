@@ -22,8 +22,8 @@ from factored_scaling.sim.maniskill.scene import Scene
 TABLE_X, TABLE_Y, TABLE_DEPTH = (-0.50, 0.50), (-0.60, 0.60), 0.04
 FLOOR = -0.70
 WALL_X, WALL_Y, WALL_TOP = -1.15, 1.5, 1.6
-# On the hand, in front of it, looking along the fingers and a little towards them.
-WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.075, 0.0, 0.010), 0.30, 1.30
+# On the hand, in front of it, looking along the fingers and a little away from them.
+WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.070, 0.0, 0.035), 0.15, 1.40
 
 
 class Stage(BaseEnv):  # type: ignore[misc]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownTask
@@ -15,6 +16,7 @@ from factored_scaling.sim.maniskill.lanes import run_lanes
 from factored_scaling.sim.maniskill.pool import Pool
 from factored_scaling.sim.maniskill.recordings import Recording, Recordings
 from factored_scaling.sim.maniskill.rules import ACTION_SIZE, SETTINGS, STATE_SIZE, Rules
+from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.worker import Move, Moved, Options, Show, Shown
 from factored_scaling.sim.task import Act, Condition, DemoRequest
 
@@ -90,15 +92,12 @@ class ManiSkillTask:
 
     def first_frames(self, conditions: Sequence[Condition], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
         """Initial images and states of the conditions, without rolling anything out."""
-        nothing = np.empty((0, ACTION_SIZE), np.float32)
-        images = np.empty((len(conditions), self.cameras, 3, self.image_size, self.image_size), np.uint8)
-        states = np.empty((len(conditions), STATE_SIZE), np.float32)
-        jobs = [Move(0, factors.trial_scene(self.rules, condition), nothing) for condition in conditions]
-        for index, answer in self.pool(True).map(jobs):
-            assert isinstance(answer, Moved)
-            assert answer.images is not None
-            images[index], states[index] = answer.images, answer.state
+        images, states = self._first([factors.trial_scene(self.rules, condition) for condition in conditions])
         return torch.from_numpy(images).to(device), torch.from_numpy(states).to(device)
+
+    def preview(self, scenes: Sequence[Scene]) -> NDArray[np.uint8]:
+        """Initial images of any scenes: scenes × cameras × 3 × height × width."""
+        return self._first(scenes)[0]
 
     def rollout(
         self, act: Act, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
@@ -127,6 +126,16 @@ class ManiSkillTask:
         for pool in self._pools.values():
             pool.close()
         self._pools = {}
+
+    def _first(self, scenes: Sequence[Scene]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        nothing = np.empty((0, ACTION_SIZE), np.float32)
+        images = np.empty((len(scenes), self.cameras, 3, self.image_size, self.image_size), np.uint8)
+        states = np.empty((len(scenes), STATE_SIZE), np.float32)
+        for index, answer in self.pool(True).map([Move(0, scene, nothing) for scene in scenes]):
+            assert isinstance(answer, Moved)
+            assert answer.images is not None
+            images[index], states[index] = answer.images, answer.state
+        return images, states
 
     def _attempt(self, requests: Sequence[DemoRequest], pictures: bool) -> list[tuple[int, Shown]]:
         """For each request the first attempt at which the expert succeeds, and its episode."""

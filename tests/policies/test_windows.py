@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from factored_scaling.data.frames import FrameTable
-from factored_scaling.policies.windows import DeviceFrames, Scaling, generator, jitter_colours, mix, trial_noise
+from factored_scaling.policies.windows import ColourJitter, DeviceFrames, Scaling, generator, mix, trial_noise
 
 
 def test_windows_repeat_the_last_action_at_the_end_of_their_episode() -> None:
@@ -33,7 +33,7 @@ def test_scaling_inverts_and_survives_constants(method: str) -> None:
 
 def jitter(images: torch.Tensor, change: list[float]) -> torch.Tensor:
     uniform = torch.tensor(change).expand(*images.shape[:2], 4)
-    return jitter_colours(images, uniform, light=0.5, saturation=0.5, hue=0.25)
+    return ColourJitter(0.5, 0.5, 0.25, images.device)(images, uniform)
 
 
 def test_no_jitter_changes_nothing() -> None:
@@ -58,7 +58,7 @@ def test_jitter_is_per_sample() -> None:
     images = torch.full((2, 1, 3, 4, 4), 0.4)
     uniform = torch.zeros(2, 1, 4)
     uniform[1, 0, 0] = 1.0
-    out = jitter_colours(images, uniform, 0.5, 0.5, 0.1)
+    out = ColourJitter(0.5, 0.5, 0.1, images.device)(images, uniform)
     torch.testing.assert_close(out[0], images[0], atol=2e-3, rtol=0)
     torch.testing.assert_close(out[1], images[1] * 1.5, atol=2e-3, rtol=0)
 

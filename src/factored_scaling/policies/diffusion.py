@@ -21,10 +21,10 @@ from factored_scaling.policies.training import Draw, Training, check_identity, i
 from factored_scaling.policies.unet import UNet
 from factored_scaling.policies.windows import (
     JITTERS,
+    ColourJitter,
     DeviceFrames,
     Scaling,
     generator,
-    jitter_colours,
     mix,
     trial_noise,
 )
@@ -144,6 +144,9 @@ class DiffusionLearner:
         self.frames = frames
         self.rows = rows
         self.seed = seed
+        self.jitter = ColourJitter(
+            self.config.jitter_light, self.config.jitter_saturation, self.config.jitter_hue, rows.device
+        )
         # Frames too large for the device stay with the host, which then gathers every batch.
         self._host_rows = rows.cpu() if frames.images.device != rows.device else None
 
@@ -166,10 +169,7 @@ class DiffusionLearner:
         config, policy = self.config, self.module
         frames = self.rows[draw["window"]]
         images = draw["images"] if "images" in draw else self.frames.images[frames]
-        images = images.float() / 255
-        images = jitter_colours(
-            images, draw["jitter"], config.jitter_light, config.jitter_saturation, config.jitter_hue
-        )
+        images = self.jitter(images.float() / 255, draw["jitter"])
         state = self.frames.state[frames]
         actions = self.frames.actions_from(frames, config.horizon)
         if config.relative_actions:

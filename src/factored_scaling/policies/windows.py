@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -81,34 +80,33 @@ class Scaling(nn.Module):
         return {"offset": self.offset.tolist(), "scale": self.scale.tolist()}
 
 
-def jitter_colours(images: Tensor, uniform: Tensor, light: float, saturation: float, hue: float) -> Tensor:
-    """Float images in [0, 1] (samples × cameras × 3 × height × width) with colours changed per sample and camera.
+class ColourJitter:
+    """Changes the colours of images per sample and camera, on their device and without a host copy.
 
-    `uniform` (samples × cameras × 4, within ±1) is the randomness. Brightness, saturation and hue are one 3×3 matrix
-    (hue turns the two colour axes of YIQ); contrast pulls towards the mean brightness of the image. One matrix
-    product instead of conversions to HSV and back.
+    Brightness, saturation and hue are one 3×3 matrix (hue turns the two colour axes of YIQ); contrast pulls towards the
+    mean brightness of the image. One matrix product instead of conversions to HSV and back.
     """
-    brightness, contrast = 1 + light * uniform[..., 0], 1 + light * uniform[..., 1]
-    colourful, turn = 1 + saturation * uniform[..., 2], 2 * math.pi * hue * uniform[..., 3]
-    to_yiq, from_yiq = _yiq(images.device)
-    rotation = images.new_zeros(*uniform.shape[:-1], 3, 3)
-    rotation[..., 0, 0] = 1
-    rotation[..., 1, 1] = rotation[..., 2, 2] = colourful * turn.cos()
-    rotation[..., 2, 1] = colourful * turn.sin()
-    rotation[..., 1, 2] = -rotation[..., 2, 1]
-    matrix = from_yiq @ rotation @ to_yiq * (brightness * contrast)[..., None, None]
-    pixels = images.flatten(-2)
-    grey = to_yiq[0] @ pixels.mean(-1)[..., None]  # mean brightness per image
-    shift = grey * (brightness * (1 - contrast))[..., None]
-    jittered: Tensor = (matrix @ pixels + shift[..., None]).clamp_(0, 1)
-    return jittered.view_as(images)
 
+    def __init__(self, light: float, saturation: float, hue: float, device: torch.device) -> None:
+        self.light, self.saturation, self.hue = light, saturation, hue
+        to_yiq = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+        self.to_yiq, self.from_yiq = to_yiq.to(device), torch.linalg.inv(to_yiq).to(device)
 
-@cache
-def _yiq(device: torch.device) -> tuple[Tensor, Tensor]:
-    """RGB to YIQ and back, made once per device: an update then copies nothing from the host."""
-    to_yiq = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
-    return to_yiq.to(device), torch.linalg.inv(to_yiq).to(device)
+    def __call__(self, images: Tensor, uniform: Tensor) -> Tensor:
+        """Float images in [0, 1] (samples × cameras × 3 × height × width); `uniform` (… × 4, ±1) is the randomness."""
+        brightness, contrast = 1 + self.light * uniform[..., 0], 1 + self.light * uniform[..., 1]
+        colourful, turn = 1 + self.saturation * uniform[..., 2], 2 * math.pi * self.hue * uniform[..., 3]
+        rotation = images.new_zeros(*uniform.shape[:-1], 3, 3)
+        rotation[..., 0, 0] = 1
+        rotation[..., 1, 1] = rotation[..., 2, 2] = colourful * turn.cos()
+        rotation[..., 2, 1] = colourful * turn.sin()
+        rotation[..., 1, 2] = -rotation[..., 2, 1]
+        matrix = self.from_yiq @ rotation @ self.to_yiq * (brightness * contrast)[..., None, None]
+        pixels = images.flatten(-2)
+        grey = self.to_yiq[0] @ pixels.mean(-1)[..., None]  # mean brightness per image
+        shift = grey * (brightness * (1 - contrast))[..., None]
+        jittered: Tensor = (matrix @ pixels + shift[..., None]).clamp_(0, 1)
+        return jittered.view_as(images)
 
 
 def generator(*words: int) -> torch.Generator:

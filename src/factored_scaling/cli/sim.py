@@ -1,0 +1,174 @@
+"""fsc sim: what the simulators' tasks look like"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.errors import InvalidInput, UnknownFactor
+
+if TYPE_CHECKING:
+    from factored_scaling.sim.maniskill.sheet import Row
+    from factored_scaling.sim.tabletop import TabletopTask
+    from factored_scaling.sim.task import Condition, Task
+    from factored_scaling.sim.video import Clip
+
+
+@click.group("sim")
+def sim_command() -> None:
+    """See the simulators' tasks: what each factor means, how the expert does it, how a policy fails.
+
+    \b
+    fsc sim list
+    fsc sim show maniskill/pull-visual --factor camera_pose --out camera.png
+    fsc sim video tabletop/insert --factor lighting --out demo.mp4
+    fsc sim video tabletop/insert --policy my-study/runs/0f3a… --failures --out failures.mp4
+    """
+
+
+@sim_command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """The tasks and their factors."""
+    from factored_scaling.sim.maniskill.rules import SETTINGS
+    from factored_scaling.sim.tabletop.rules import TASKS
+
+    known = {name: (rules.cameras, rules.factors) for name, rules in TASKS.items()}
+    known |= {name: (rules.cameras, rules.factors) for name, rules in SETTINGS.items()}
+    if as_json:
+        print_json([{"task": name, "cameras": cameras, "factors": list(f)} for name, (cameras, f) in known.items()])
+        return
+    rows = [(name, str(cameras), " ".join(factors)) for name, (cameras, factors) in known.items()]
+    print_table("", ("task", "cameras", "factors"), rows)
+
+
+@sim_command.command("show")
+@click.argument("task")
+@click.option("--factor", "factors", multiple=True, help="Only this factor; repeat for several.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The PNG file to write.")
+def show_command(task: str, factors: Sequence[str], out: Path) -> None:
+    """A contact sheet: every factor's training values and held-out settings, side by side."""
+    from factored_scaling.sim.maniskill.sheet import contact_sheet, draw
+
+    _check_name(out, ".png")
+    if task.startswith("maniskill/"):
+        from factored_scaling.sim import load_task
+
+        load_task(task)  # an unknown name or a missing package is told before anything is drawn
+        contact_sheet(task, out, factors or None)
+    else:
+        from factored_scaling.sim.tabletop import make_task
+        from factored_scaling.sim.tabletop.sheet import contact_sheet as tabletop_sheet
+
+        made = make_task(task)
+        if factors:
+            draw(f"{task}: what each factor changes", _tabletop_rows(made, factors), out)
+        else:
+            tabletop_sheet(made, out)
+    click.echo(f"wrote {out}")
+
+
+@sim_command.command("video")
+@click.argument("task")
+@click.option("--factor", help="The factor that varies; none for nominal demonstrations, all for a policy.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first demonstration.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many episodes.")
+@click.option("--policy", type=click.Path(path_type=Path, file_okay=False), help="A run's folder: its policy acts.")
+@click.option("--failures", is_flag=True, help="With --policy: only trials that fail.")
+@click.option("--device", default="cpu", show_default=True, help="Where the policy runs.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The MP4 file to write.")
+def video_command(
+    task: str, factor: str | None, seed: int, count: int, policy: Path | None, failures: bool, device: str, out: Path
+) -> None:
+    """An MP4 of the expert's demonstrations, or of a policy under held-out conditions."""
+    from factored_scaling.sim import load_task
+    from factored_scaling.sim.video import demonstration, write_video
+
+    _check_name(out, ".mp4")
+    if failures and policy is None:
+        raise InvalidInput("there is no policy that could fail", where="--failures", hint="give --policy RUNFOLDER")
+    if policy is None:
+        made = load_task(task)
+        _check_factor(made, factor)
+        clips: Iterator[Clip] = (demonstration(made, factor, seed + index) for index in range(count))
+    else:
+        clips = _policy_clips(task, factor, policy, count, failures, device)
+    click.echo(f"wrote {out} ({write_video(clips, out)} frames)")
+
+
+def _policy_clips(
+    name: str, factor: str | None, folder: Path, count: int, failures: bool, device: str
+) -> Iterator[Clip]:
+    """Trials of the policy until there are enough, in the order of the evaluation."""
+    from factored_scaling.policies.diffusion import load_policy
+    from factored_scaling.sim import load_task
+    from factored_scaling.sim.video import rollouts
+
+    loaded = load_policy(folder, device)
+    task = load_task(name, loaded.shape[1])
+    _check_factor(task, factor)
+    found = 0
+    for start, conditions in enumerate(_in_parts(_conditions(task, factor), 8)):
+        for clip in rollouts(task, loaded.actor(start), conditions, loaded.config.execute, device):
+            if found < count and not (failures and clip.score >= 1):
+                found += 1
+                yield clip
+        if found == count:
+            return
+
+
+def _conditions(task: Task, factor: str | None) -> list[Condition]:
+    from factored_scaling.sim import Condition
+
+    chosen = task.factors if factor is None else (factor,)
+    return [
+        Condition(name, setting, initial)
+        for initial in range(6)
+        for setting in range(task.settings_per_factor)
+        for name in chosen
+    ]
+
+
+def _in_parts(conditions: list[Condition], size: int) -> Iterator[list[Condition]]:
+    for start in range(0, len(conditions), size):
+        yield conditions[start : start + size]
+
+
+def _tabletop_rows(task: TabletopTask, wanted: Sequence[str]) -> list[Row]:
+    """The factors' rows of the embedded simulator, each with one arrangement of the table."""
+    import numpy as np
+
+    from factored_scaling.sim.maniskill.sheet import TILE, TRAINING, Row
+    from factored_scaling.sim.tabletop import factors, make_task
+    from factored_scaling.sim.tabletop.scene import SceneBatch
+    from factored_scaling.sim.tabletop.sheet import ARRANGEMENT
+
+    large, rows = make_task(task.name, TILE), []
+    for factor in wanted:
+        _check_factor(task, factor)
+        rng = np.random.default_rng(1)
+        drawn = [factors.training_value(factor, rng) for _ in range(TRAINING)]
+        values = factors.DISCRETE[factor][0] if factor in factors.DISCRETE else drawn
+        scenes = [
+            factors.compose(task.rules, factor, value, np.random.default_rng(ARRANGEMENT))
+            for value in (*values, *factors.held_out(factor))
+        ]
+        images = large.frames(SceneBatch.stack(scenes, "cpu"))[:, 0].permute(0, 2, 3, 1).numpy()
+        rows.append(Row(factor, list(images[:TRAINING]), list(images[TRAINING:])))
+    return rows
+
+
+def _check_factor(task: Task, factor: str | None) -> None:
+    if factor is not None and factor not in task.factors:
+        raise UnknownFactor(factor, task.factors, where=task.name)
+
+
+def _check_name(out: Path, ending: str) -> None:
+    if out.suffix.lower() != ending:
+        raise InvalidInput(f"must end in {ending}", where=f"--out {out}")
+    if not out.parent.is_dir():
+        raise InvalidInput("its folder does not exist", where=f"--out {out}")

@@ -320,6 +320,10 @@ def test_opening(path: Path, tmp_path: Path) -> None:
         Study.open(path)
     with Study.open(path, "second") as study, pytest.raises(FscError):
         study.recommend(5)
+    with pytest.raises(InvalidInput, match="nothing is recorded yet: remove"):
+        Study.open(path, "lab", SPEC.with_demos({"table": 1}))
+    with Study.open(path, "lab") as study:
+        study.tell(study.runs()[0].id, 0.5)
     with pytest.raises(InvalidInput, match="fsc extend"):
         Study.open(path, "lab", SPEC.with_demos({"table": 1}))
     with Study.open(path, "lab", SPEC.changed(construction="pair")) as study:

@@ -309,10 +309,12 @@ class Study:
     def _check_settings(self, settings: StudySpec) -> None:
         first = self.store.rounds(self.id)[0].spec
         if settings.sizes != first.sizes or settings.nominal != first.nominal:
+            begun = any(run.trials or run.scores for run in self.runs())
+            hint = "demos collected since belong in `fsc extend`; for other factors start a new study"
+            if not begun:
+                hint = f"nothing is recorded yet: remove {self.store.place} to begin with the new ones"
             raise InvalidInput(
-                "factors or demo counts differ from those the study began with",
-                where="study.yaml",
-                hint="demos collected since belong in `fsc extend`; for other factors start a new study",
+                "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )
 
     def _measured(self, results: Results, source: str) -> tuple[dict[str, PlannedRun], dict[str, list[Measurement]]]:

@@ -11,6 +11,7 @@ import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_warnings
 from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
 from factored_scaling.core.recommend import (
     FITS,
@@ -41,8 +42,6 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     fsc fit study.yaml results.csv
     fsc fit my-study --budget 50 --json
     """
-    from factored_scaling.core.allocate import check_budget
-
     spec, measured = Target.parse(study).spec_and_results(results, partial=partial)
     with _placed(results, None):
         curves, warnings = fit_curves(spec, measured)
@@ -101,6 +100,7 @@ def recommend_command(
     fsc recommend my-study --budget 100 --strategy top --json
     fsc recommend my-study --budget 100 --save            then `fsc extend` when they are collected
     """
+    check_budget(budget)
     target = Target.parse(study)
     needs_scores = strategy not in ("equal", "remix")
     if proxy is None:
@@ -144,7 +144,7 @@ def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
         gain = f"{100 * (report.predicted - report.now):+.1f}"
         a, b = f"{report.curve.a:.4g}", f"{report.curve.b:.4f}"
         label = report.curve.combination.label
-        rows.append([label, a, b, percent(report.now), percent(report.predicted), gain, f"{report.best:.0%}"])
+        rows.append([label, a, b, percent(report.now), percent(report.predicted), gain, percent(report.best)])
     print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "best buy"], rows)
 
 

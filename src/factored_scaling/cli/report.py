@@ -44,8 +44,10 @@ def report_command(
     fsc report study.yaml results.csv --budget 100 --out page.html
     fsc report my-study --figures figures/               PNG and SVG for a paper
     """
+    from factored_scaling.core.allocate import check_budget
     from factored_scaling.report import ReportInput, save_figures, write_report
 
+    check_budget(budget)
     target = Target.parse(study)
     spec, measured = target.spec_and_results(results, required=False, partial=partial)
     lines = run_lines(target, spec, measured, results is None)
@@ -91,8 +93,8 @@ def run_lines(target: Target, spec: StudySpec, measured: Results, recorded: bool
 
 def recorded_lines(study: Study) -> list[RunLine]:
     """One line per run of a study, with scores where there are any."""
-    from factored_scaling.core.scores import result_of
-    from factored_scaling.report.values import RunLine, known_score, pooled
+    from factored_scaling.core.scores import known_score, pooled, result_of
+    from factored_scaling.report import RunLine
 
     trials, means = study.store.study_trials(study.id), study.store.study_scores(study.id)
     lines = []

@@ -9,7 +9,7 @@ import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
 from factored_scaling.cli.target import Target, study_argument
-from factored_scaling.core.scores import Result, Trial, result_of, summarise
+from factored_scaling.core.scores import Result, Score, Trial, known_score, pooled, result_of, summarise
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
@@ -20,16 +20,22 @@ if TYPE_CHECKING:
 @click.command("runs")
 @study_argument
 @click.option("--state", type=click.Choice(["pending", "running", "done", "failed"]), help="Only runs in this state.")
+@click.option("--episodes", metavar="RUN", help="Print the demonstrations that RUN is trained on, one id per line.")
 @json_option
-def runs_command(study: str, state: str | None, as_json: bool) -> None:
+def runs_command(study: str, state: str | None, episodes: str | None, as_json: bool) -> None:
     """List the study's runs in the order to train them.
 
     \b
     fsc runs my-study --state pending
+    fsc runs my-study --episodes 3                 which demonstrations to train policy 3 on
     fsc runs my-study --json
     """
     with Target.parse(study).study() as opened:
         opened.plan()
+        if episodes is not None:
+            ids = opened.run(episodes).spec.episodes
+            print_json(list(ids)) if as_json else click.echo("\n".join(ids))
+            return
         found = [run for run in opened.runs() if state is None or run.state == state]
         if as_json:
             print_json(
@@ -151,7 +157,10 @@ def _entry(study: Study, run: RunRow) -> dict[str, Any]:
         entry |= {"score": result.overall.mean, "interval": [interval.low, interval.high]}
         entry["factors"] = {"+".join(name): score.mean for name, score in result.by_factor.items()}
     elif run.scores:
-        entry["score"] = _told_mean(study, run)
+        told = _told(study, run)
+        entry["score"] = told.mean
+        if told.trials:
+            entry["interval"] = [told.interval.low, told.interval.high]
     return entry
 
 
@@ -159,18 +168,21 @@ def _score(study: Study, run: RunRow) -> str:
     result = _result(study, run)
     if result is not None:
         return f"{with_interval(result.overall.mean, result.overall.interval)} of {result.overall.trials}"
-    told = _told_mean(study, run) if run.scores else None
-    return "–" if told is None else percent(told)
+    if not run.scores:
+        return "–"
+    told = _told(study, run)
+    return f"{with_interval(told.mean, told.interval)} of {told.trials}" if told.trials else percent(told.mean)
 
 
 def _result(study: Study, run: RunRow) -> Result | None:
     return result_of(study.store.trials(run.id)) if run.trials else None
 
 
-def _told_mean(study: Study, run: RunRow) -> float:
+def _told(study: Study, run: RunRow) -> Score:
+    """The run's score from means that were told; over 0 trials when their number is unknown."""
     told = study.store.scores(run.id)
-    overall = [m.score for m in told if not m.factor] or [m.score for m in told]
-    return sum(overall) / len(overall)
+    overall = [m for m in told if not m.factor] or told
+    return pooled([known_score(m.score, m.trials) for m in overall])
 
 
 def _summary(study: Study, run_id: int) -> str:

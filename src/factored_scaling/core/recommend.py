@@ -167,6 +167,9 @@ def recommend(
         gains = [report.curve.slope(budget / cost) / cost for report, cost in _with_costs(spec, reports)]
         if strategy == "auto":
             chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
+        if len(reports) == 1 and len(spec.factors) > 1:
+            text = "all factors share one curve, which cannot tell them apart; construction one gives each its own"
+            warnings = (*warnings, text)
         picked = included(gains, chosen, half_up)
         tiers = curve_tiers(spec, gains, picked)
         if not any(gains[index] > 0 for index in picked):

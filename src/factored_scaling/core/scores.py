@@ -124,3 +124,18 @@ def result_of(trials: Iterable[Trial]) -> Result:
         if trial.factor:
             by_factor.setdefault(trial.factor, []).append(trial.score)
     return Result(summarise(every), {factor: summarise(scores) for factor, scores in by_factor.items()})
+
+
+def known_score(mean: float, trials: int | None) -> Score:
+    """A mean as read from a file, with Wilson's interval where the number of trials is known."""
+    if not trials:
+        return Score(mean, 0, Interval(mean, mean))
+    return Score(mean, trials, wilson(mean, trials))
+
+
+def pooled(scores: Sequence[Score]) -> Score:
+    """Several scores of one policy as one: over all trials where every number is known, else the plain mean."""
+    if all(score.trials for score in scores):
+        trials = sum(score.trials for score in scores)
+        return known_score(sum(score.mean * score.trials for score in scores) / trials, trials)
+    return known_score(sum(score.mean for score in scores) / len(scores), None)

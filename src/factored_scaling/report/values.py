@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.results import Results, resolve
-from factored_scaling.core.scores import Interval, Score, wilson
+from factored_scaling.core.scores import Score, known_score, pooled
 from factored_scaling.core.spec import StudySpec
 
 if TYPE_CHECKING:
@@ -58,13 +58,6 @@ class ReportInput:
     extra_figures: Sequence[tuple[str, str, Figure]] = ()
 
 
-def known_score(mean: float, trials: int | None) -> Score:
-    """A mean as read from a file, with Wilson's interval where the number of trials is known."""
-    if not trials:
-        return Score(mean, 0, Interval(mean, mean))
-    return Score(mean, trials, wilson(mean, trials))
-
-
 def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
     """The run table of someone who keeps no runs, only results: one line per training set and seed."""
     groups: dict[tuple[tuple[int, ...], int | None], list[tuple[tuple[str, ...], Score]]] = {}
@@ -78,11 +71,3 @@ def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
         named = dict(zip(spec.names, demos, strict=True))
         lines.append(RunLine(f"policy {number}", named, seed, "measured", pooled(overall), by_factor))
     return tuple(lines)
-
-
-def pooled(scores: Sequence[Score]) -> Score:
-    """Several scores of one policy as one: over all trials where every number is known, else the plain mean."""
-    if all(score.trials for score in scores):
-        trials = sum(score.trials for score in scores)
-        return known_score(sum(score.mean * score.trials for score in scores) / trials, trials)
-    return known_score(sum(score.mean for score in scores) / len(scores), None)

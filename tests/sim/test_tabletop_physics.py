@@ -96,7 +96,7 @@ def test_a_spoiled_plan_fails(rules: Rules, why: str, change: np.ndarray) -> Non
 
 
 def test_inserting_is_less_forgiving_than_placing() -> None:
-    slip = _change(0, 0.09, 20)
+    slip = _change(0, 0.075, 20)
     assert bool(_play(PICK_PLACE, slip).done)
     assert not bool(_play(INSERT, slip).done)
 

@@ -16,7 +16,7 @@ The cameras
     which `camera_pose` does not move.
 
 Tasks
-    `tabletop/pick-place`: put the red ball on the plate. Success: it is let go with its centre within 6 cm of the
+    `tabletop/pick-place`: put the red ball on the plate. Success: it is let go with its centre within 5 cm of the
     plate's, from no higher than 12 cm above it. Factors: the five visual ones.
     `tabletop/insert`: put the blue peg into the slot of the yellow block. Success: it is let go within 3 cm of the
     slot's centre, from no higher than 7 cm. Factors: all eight.
@@ -38,6 +38,24 @@ What is randomised
 
     Four values (or a uniform range) serve for training; ten more settings per factor are held out for evaluation and
     never occur in training. `object_pose` is tested in the rim that the widening adds.
+
+How it was tuned
+    Ranges, colours and tolerances were chosen by hand, with the `small` diffusion policy (1,000 updates, 30
+    demonstrations per factor), until a study has something to find. Success over the held-out settings (500 trials for
+    pick-place, 800 for insert) with everything, and without one group's demonstrations:
+
+    =========================  ==================  ==================  ==============
+    trained without            pick-place, seed 0  pick-place, seed 1  insert, seed 0
+    =========================  ==================  ==================  ==============
+    nothing (all demos)        0.73                0.74                0.72
+    camera_pose, distractor    0.68                0.68                0.72
+    table_texture, lighting    0.60                0.63                0.64
+    background                 0.77                0.73                —
+    background, table_height   —                   —                   0.67
+    object_pose, robot_pose    —                   —                   0.72
+    =========================  ==================  ==================  ==============
+
+    So table texture and lighting pay, the background hardly does. These say nothing about a real robot.
 
 The same `DemoRequest` gives the same episode to the bit and the same `Condition` the same first frame, whatever stands
 beside it in the batch: all randomness comes from generators seeded by the request or condition, and the simulator uses

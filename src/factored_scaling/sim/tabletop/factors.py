@@ -18,7 +18,7 @@ from factored_scaling.sim.task import Condition, DemoRequest
 
 # A continuous factor's value is a point in [-1, 1]^d, nominal at 0. What 1 means, per dimension:
 CONTINUOUS: dict[str, tuple[float, ...]] = {
-    "camera_pose": (0.60, 0.08, 0.06, 0.03),  # azimuth and elevation (rad), distance, sideways shift (m)
+    "camera_pose": (0.50, 0.10, 0.08, 0.03),  # azimuth and elevation (rad), distance, sideways shift (m)
     "lighting": (2.2, 0.40, 1.0, 0.55),  # azimuth and elevation (rad), warm to cool, brightness
     "table_height": (0.06,),  # m
     "object_pose": (1.25, 1.25),  # of the nominal range

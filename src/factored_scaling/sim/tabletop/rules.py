@@ -60,9 +60,9 @@ PICK_PLACE = Rules(
     ball=True,
     object_range=Rectangle((0.46, -0.13), (0.09, 0.10)),
     target_range=Rectangle((0.47, 0.15), (0.06, 0.05)),
-    grasp_radius=0.038,
+    grasp_radius=0.032,
     grasp_height=0.040,
-    target_radius=0.060,
+    target_radius=0.050,
     drop_height=0.12,
     target_rise=0.008,
 )

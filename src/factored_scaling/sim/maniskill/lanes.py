@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from factored_scaling.errors import InvalidInput
-from factored_scaling.sim.maniskill.pool import Pool, ProcessDied
+from factored_scaling.sim.maniskill.pool import Pool, ProcessDied, Ticket
 from factored_scaling.sim.maniskill.rules import ACTION_SIZE
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.worker import Move, Moved
@@ -55,7 +55,6 @@ def run_lanes(
     waiting = deque(enumerate(scenes))
     lanes = range(min(LANES, len(scenes)))
     halves = [_Half(pool, lanes[0::2]), _Half(pool, lanes[1::2])]
-    finished = False
     try:
         for half in halves:
             half.go(waiting)
@@ -65,10 +64,8 @@ def run_lanes(
                     yield from half.meet(max_steps)
                     half.decide(act, min(execute, max_steps), max_steps, device)
                     half.go(waiting)
-        finished = True
     finally:
-        if not finished:  # answers that nobody waits for would confuse the next caller
-            pool.close()
+        pool.forget()  # when the caller stops half-way, answers are on their way
 
 
 class _Half:
@@ -78,7 +75,7 @@ class _Half:
         self.pool = pool
         self.lanes = lanes
         self.trials: list[_Trial] = []
-        self.sent: dict[int, int] = {}  # process → its life when it was given the moves that are under way
+        self.sent: dict[int, Ticket] = {}  # per process, for the moves that are under way
 
     def go(self, waiting: deque[tuple[int, Scene]]) -> None:
         """Begin the next trials in free lanes and send every lane's move."""
@@ -124,22 +121,20 @@ class _Half:
         return [trial for trial in self.trials if self._process(trial) == process]
 
     def _send(self, process: int) -> None:
-        life = self.sent[process] = self.pool.life(process)
-        self.pool.send(process, [trial.move(life) for trial in self._members(process)])
+        life = self.pool.life(process)
+        self.sent[process] = self.pool.send(process, [trial.move(life) for trial in self._members(process)])
 
     def _receive(self, process: int) -> None:
         """Take in the process's answers; if it died over them, its successor is told everything from the start."""
         while True:
-            if self.pool.life(process) == self.sent[process]:
-                try:
-                    answers = self.pool.receive(process)
-                    break
-                except ProcessDied:
-                    pass
-            self._send(process)
+            try:
+                answers = self.pool.receive(self.sent[process])
+                break
+            except ProcessDied:
+                self._send(process)
         for trial, answer in zip(self._members(process), answers, strict=True):
             assert isinstance(answer, Moved)
-            trial.now, trial.known_to = answer, self.sent[process]
+            trial.now, trial.known_to = answer, self.sent[process].life
 
 
 def _swap(lane: int, numbered: tuple[int, Scene]) -> tuple[int, int, Scene]:

@@ -14,7 +14,7 @@ TOMATO_RADIUS = 0.030
 PLATE_RADIUS, PLATE_RISE, PLATE_THICKNESS = 0.085, 0.010, 0.006
 # Peg insertion: half extents of the peg and its play in the hole; the box with the hole, the hole in its middle.
 PEG_HALF_LENGTH, PEG_HALF_WIDTH, PEG_PLAY = 0.095, 0.018, 0.003
-BOX_HALF_WIDTH, BOX_HALF_DEPTH, HOLE_HEIGHT = 0.075, 0.060, 0.075
+BOX_HALF_WIDTH, BOX_HALF_DEPTH, HOLE_HEIGHT = 0.070, 0.060, 0.060
 # Pull cube: the cube; the tool's handle along x with a hook at its far end that points to +y.
 CUBE_HALF = 0.020
 HANDLE_HALF, TOOL_HALF_WIDTH, TOOL_HALF_HEIGHT, HOOK_LENGTH = 0.110, 0.012, 0.012, 0.085

@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -17,13 +17,27 @@ RESTARTS = 5  # of processes that die, between two answers of any of them
 
 
 class ProcessDied(Exception):
-    """A process ended before it answered; a fresh one, which knows nothing, has taken its place."""
+    """A process ended before it answered; a fresh one, which knows nothing, takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """For the answer to some jobs: which process, in which of its lives, and the how manieth since its birth."""
+
+    process: int
+    life: int
+    number: int
 
 
 @dataclass
 class _Process:
     process: SpawnProcess
     pipe: Connection
+    sent: int = 0
+    received: int = 0
+    # Answers below this number were for somebody who has gone.
+    wanted_from: int = 0
+    early: dict[int, list[Answer] | FscError] = field(default_factory=dict)
 
 
 class Pool:
@@ -34,7 +48,7 @@ class Pool:
         self._processes: list[_Process | None] = [None] * processes
         self._lives = [0] * processes
         self._deaths = 0
-        self._finalizer = weakref.finalize(self, _end, self._processes)
+        weakref.finalize(self, _end, self._processes)
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -52,70 +66,86 @@ class Pool:
         """The processes that run now."""
         return [one.process.pid for one in self._processes if one is not None and one.process.pid is not None]
 
-    def send(self, index: int, jobs: Sequence[Job]) -> None:
-        """Give a process its next jobs; answers come in the order in which jobs were given."""
+    def send(self, index: int, jobs: Sequence[Job]) -> Ticket:
+        """Give a process some jobs. It answers them in the order in which they were given."""
         found = self._processes[index]
         if found is None:
             found = self._processes[index] = _start(self.options)
         # A process that is dead by now is noticed when its answer is received.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             found.pipe.send(list(jobs))
+        found.sent += 1
+        return Ticket(index, self._lives[index], found.sent - 1)
 
-    def receive(self, index: int) -> list[Answer]:
-        """The answers to the earliest jobs not answered yet; ProcessDied when the process went down over them."""
-        found = self._processes[index]
-        assert found is not None
-        try:
-            answer = found.pipe.recv()
-        except (EOFError, OSError):
-            self._replace(index)
-            raise ProcessDied from None
-        if isinstance(answer, FscError):
-            raise answer
-        self._deaths = 0
-        answers: list[Answer] = answer
+    def receive(self, ticket: Ticket) -> list[Answer]:
+        """The answers to the jobs of that ticket; ProcessDied when the process went down before it gave them."""
+        found = self._processes[ticket.process]
+        if found is None or ticket.life != self._lives[ticket.process]:
+            raise ProcessDied
+        while ticket.number not in found.early:
+            try:
+                answer = found.pipe.recv()
+            except (EOFError, OSError):
+                self._bury(ticket.process)
+                raise ProcessDied from None
+            self._deaths = 0
+            if found.received >= found.wanted_from:
+                found.early[found.received] = answer
+            found.received += 1
+        answers = found.early.pop(ticket.number)
+        if isinstance(answers, FscError):
+            raise answers
         return answers
+
+    def forget(self) -> None:
+        """Nobody waits any more for what has been sent so far."""
+        for found in self._processes:
+            if found is not None:
+                found.wanted_from = found.sent
+                found.early.clear()
 
     def map(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
         """Do jobs in whichever process is free; yields (index of the job, answer) as they come."""
         waiting = list(range(len(jobs)))[::-1]
-        busy: dict[int, int] = {}
+        busy: dict[int, tuple[int, Ticket]] = {}
+
+        def give(index: int) -> None:
+            if waiting:
+                job = waiting.pop()
+                busy[index] = job, self.send(index, [jobs[job]])
+
         try:
-            for index in range(min(len(self), len(jobs))):
-                busy[index] = waiting.pop()
-                self.send(index, [jobs[busy[index]]])
+            for index in range(len(self)):
+                give(index)
             while busy:
                 for index in self._ready(list(busy)):
-                    job = busy.pop(index)
+                    job, ticket = busy.pop(index)
                     try:
-                        yield job, self.receive(index)[0]
+                        yield job, self.receive(ticket)[0]
                     except ProcessDied:
                         waiting.append(job)
-                    if waiting:
-                        busy[index] = waiting.pop()
-                        self.send(index, [jobs[busy[index]]])
+                    give(index)
         finally:
-            if busy:  # stopped half-way: answers that nobody waits for would confuse the next caller
-                self.close()
+            self.forget()
 
     def _ready(self, indices: list[int]) -> list[int]:
         pipes = {one.pipe: index for index in indices if (one := self._processes[index]) is not None}
         return [pipes[pipe] for pipe in wait(list(pipes)) if isinstance(pipe, Connection)]
 
-    def _replace(self, index: int) -> None:
+    def _bury(self, index: int) -> None:
         dead = self._processes[index]
         assert dead is not None
         dead.pipe.close()
         dead.process.join(timeout=10)
-        self._deaths += 1
+        self._processes[index] = None
         self._lives[index] += 1
+        self._deaths += 1
         if self._deaths > RESTARTS:
             self.close()
             raise FscError(
                 f"simulator processes keep dying (exit code {dead.process.exitcode})",
-                hint="is there enough memory? each takes 1 to 2 GB; fewer processes need less",
+                hint="is there enough memory? each takes about 1 GB; fewer processes need less",
             )
-        self._processes[index] = _start(self.options)
 
 
 def _start(options: Options) -> _Process:

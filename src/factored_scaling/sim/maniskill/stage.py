@@ -23,7 +23,7 @@ TABLE_X, TABLE_Y, TABLE_DEPTH = (-0.50, 0.50), (-0.60, 0.60), 0.04
 FLOOR = -0.70
 WALL_X, WALL_Y, WALL_TOP = -1.15, 1.5, 1.6
 # On the hand, in front of it, looking along the fingers and a little away from them.
-WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.070, 0.0, 0.035), 0.15, 1.40
+WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.070, 0.0, 0.020), 0.15, 1.40
 
 
 class Stage(BaseEnv):  # type: ignore[misc]

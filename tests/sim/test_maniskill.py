@@ -1,0 +1,157 @@
+"""The ManiSkill settings as the rest of the house sees them: the same question always gets the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.sim.maniskill_cases import Wanderer, needs_maniskill, spread
+
+import factored_scaling.sim.maniskill as maniskill
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownTask
+from factored_scaling.sim import MANISKILL_TASKS, Condition, DemoRequest, load_task
+from factored_scaling.sim.maniskill import SETTINGS, ManiSkillTask, factors
+from factored_scaling.sim.maniskill.recordings import Recordings
+from factored_scaling.sim.maniskill.task import make_task
+from factored_scaling.sim.maniskill.worker import Show, Shown
+
+# The three tasks, each in its setting with the most factors.
+TASKS = ("maniskill/pick-place", "maniskill/peg-spatial", "maniskill/pull-spatial")
+SIZE = 48
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request: pytest.FixtureRequest) -> Iterator[ManiSkillTask]:
+    needs_maniskill()
+    made = make_task(request.param, SIZE, processes=2)
+    yield made
+    made.close()
+
+
+def _same(first: FrameTable, second: FrameTable) -> bool:
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in ("images", "state", "action"))
+
+
+def test_the_names_are_registered_and_mistakes_in_them_are_told() -> None:
+    assert tuple(SETTINGS) == MANISKILL_TASKS
+    with pytest.raises(UnknownTask, match="did you mean maniskill/pull-visual"):
+        load_task("maniskill/pul-visual")
+    with pytest.raises(InvalidInput, match="image size 8"):
+        make_task("maniskill/pull-visual", 8)
+    with pytest.raises(InvalidInput, match="processes"):
+        make_task("maniskill/pull-visual", processes=0)
+
+
+def test_the_number_of_processes_can_be_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSC_SIM_PROCESSES", "3")
+    assert make_task("maniskill/pull-visual").processes == 3
+    monkeypatch.setenv("FSC_SIM_PROCESSES", "many")
+    with pytest.raises(InvalidInput, match="FSC_SIM_PROCESSES"):
+        make_task("maniskill/pull-visual")
+
+
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maniskill, "find_spec", lambda name: None)
+    with pytest.raises(FscError, match=r"pip install 'factored-scaling\[maniskill\]'"):
+        load_task("maniskill/pull-visual")
+
+
+def test_the_settings_are_the_papers() -> None:
+    sizes = {name: (rules.cameras, rules.image_size, len(rules.factors)) for name, rules in SETTINGS.items()}
+    assert sizes == {
+        "maniskill/pick-place": (2, 192, 5),
+        "maniskill/peg-visual": (2, 256, 5),
+        "maniskill/peg-spatial": (2, 256, 8),
+        "maniskill/pull-visual": (1, 192, 5),
+        "maniskill/pull-spatial": (1, 192, 8),
+    }
+
+
+def test_a_demonstration_does_not_depend_on_neighbours_order_or_process(task: ManiSkillTask, tmp_path: Path) -> None:
+    names = (None, "distractor", task.factors[-1])
+    requests = [DemoRequest(f"demo-{i}", name, seed=i) for i, name in enumerate(names)]
+    together = task.demonstrate(requests)
+    assert together.images.shape[1:] == (task.cameras, 3, SIZE, SIZE)
+    assert together.state.shape[1] == together.action.shape[1] == 8
+    lengths = np.diff(together.starts)
+    assert ((lengths >= 122) & (lengths <= 158)).all()
+    backwards = task.demonstrate(requests[:0:-1])
+    assert _same(together.select(backwards.ids), backwards)
+    # The same as states and actions, made without a renderer, kept in a file and filmed later.
+    recorded = task.record(requests)
+    recorded.save(tmp_path / "demos.safetensors")
+    again = Recordings.load(tmp_path / "demos.safetensors")
+    assert [episode.request for episode in again.episodes] == requests
+    assert np.array_equal(np.concatenate([episode.state for episode in again.episodes]), together.state)
+    assert (tmp_path / "demos.safetensors").stat().st_size < 12_000 * len(requests)
+    filmed = task.film(Recordings(task.name, again.episodes[1:2]))
+    assert _same(filmed, together.select(["demo-1"]))
+    with pytest.raises(InvalidInput, match="recordings of other"):
+        task.film(Recordings("other", again.episodes))
+
+
+def test_rollouts_do_not_depend_on_processes_order_or_what_ran_before(task: ManiSkillTask) -> None:
+    conditions = spread(task.factors, 5)
+    task.max_steps = 24
+    try:
+        first, second, third = Wanderer(), Wanderer(), Wanderer()
+        scores = list(task.rollout(first, conditions))
+        assert [condition for condition, _ in scores] == conditions
+        assert list(task.rollout(second, conditions)) == scores
+        assert first.seen == second.seen
+        assert first.batches == second.batches
+        list(task.rollout(third, conditions[::-1]))
+        assert {4 - row: seen for row, seen in third.seen.items()} == first.seen
+        assert all(len(seen) == 3 for seen in first.seen.values())
+        images, states = task.first_frames(conditions)
+        fresh = make_task(task.name, SIZE, processes=1)
+        alone, state = fresh.first_frames(conditions[1:2])
+        fresh.close()
+        assert torch.equal(images[1], alone[0])
+        assert torch.equal(states[1], state[0])
+    finally:
+        task.max_steps = task.rules.max_steps
+
+
+def test_the_expert_succeeds_in_held_out_scenes_and_rollouts_stop_at_success(task: ManiSkillTask) -> None:
+    hardest = "object_pose" if "object_pose" in task.factors else "camera_pose"
+    conditions = [Condition(hardest, setting, 0) for setting in range(10)]
+    scenes = [factors.trial_scene(task.rules, condition) for condition in conditions]
+    shown = dict(task.pool(False).map([Show(scene, None, False) for scene in scenes]))
+    plans = []
+    for index in range(10):
+        answer = shown[index]
+        assert isinstance(answer, Shown)
+        assert answer.done
+        plans.append(answer.actions)
+    asked = [0, 0]
+
+    def replay(images: torch.Tensor, state: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        chunks = []
+        for row in rows.tolist():
+            begin = 8 * asked[row]
+            asked[row] += 1
+            padded = np.concatenate([plans[row], np.repeat(plans[row][-1:], 80, axis=0)])
+            chunks.append(torch.from_numpy(padded[begin : begin + 16]))
+        return torch.stack(chunks)
+
+    assert [score for _, score in task.rollout(replay, conditions[:2])] == [1.0, 1.0]
+    assert all(count <= -(-len(plan) // 8) for count, plan in zip(asked, plans[:2], strict=True))
+
+
+def test_a_policy_that_answers_nonsense_is_told_so(task: ManiSkillTask) -> None:
+    condition = Condition(None, 0, 0)
+    with pytest.raises(InvalidInput, match="shape"):
+        list(task.rollout(lambda images, state, rows: state, [condition]))
+    with pytest.raises(InvalidInput, match="not finite"):
+        list(task.rollout(lambda images, state, rows: torch.full((len(rows), 16, 8), torch.nan), [condition]))
+    with pytest.raises(InvalidInput, match="at least 1"):
+        list(task.rollout(Wanderer(), [condition], execute=0))
+    with pytest.raises(UnknownFactor, match="did you mean"):
+        list(task.rollout(Wanderer(), [Condition("camera_pos", 0, 0)]))
+    assert list(task.rollout(Wanderer(), [])) == []
+    assert len(task.demonstrate([])) == 0

@@ -1,0 +1,135 @@
+"""The simulator processes: they survive a kill, never outlive their parent, and say what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.sim.maniskill_cases import Wanderer, needs_maniskill, spread
+
+from factored_scaling.errors import FscError
+from factored_scaling.sim.maniskill import renderer
+from factored_scaling.sim.maniskill.task import make_task
+
+NAME = "maniskill/pull-visual"
+PARENT = """
+import sys, time
+from factored_scaling.sim import DemoRequest
+from factored_scaling.sim.maniskill.task import make_task
+
+if __name__ == "__main__":
+    task = make_task("maniskill/pull-visual", 32, processes=2)
+    task.record([DemoRequest("a", None, 0), DemoRequest("b", None, 1)])
+    print(*task.pool(False).pids(), flush=True)
+    time.sleep(600)
+"""
+BLIND = """
+from factored_scaling.errors import FscError
+from factored_scaling.sim import Condition, DemoRequest, load_task
+
+if __name__ == "__main__":
+    task = load_task("maniskill/pull-visual", 32)
+    task.processes = 1
+    print(len(task.record([DemoRequest("a", "lighting", 0)]).episodes), "recorded")
+    try:
+        task.first_frames([Condition(None, 0, 0)])
+    except FscError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_an_evaluation_with_killed_processes_ends_complete_and_the_same() -> None:
+    needs_maniskill()
+    task = make_task(NAME, 32, processes=2)
+    task.max_steps = 40
+    conditions = spread(task.factors, 9)
+    killed: list[int] = []
+
+    def kill(call: int) -> None:
+        if call in (2, 5):
+            victim = task.pool(True).pids()[len(killed)]
+            killed.append(victim)
+            os.kill(victim, signal.SIGKILL)
+
+    try:
+        calm, disturbed = Wanderer(), Wanderer(kill)
+        expected = list(task.rollout(calm, conditions))
+        scores = list(task.rollout(disturbed, conditions))
+    finally:
+        task.close()
+    assert len(set(killed)) == 2
+    assert scores == expected
+    assert [condition for condition, _ in scores] == conditions
+    assert disturbed.seen == calm.seen
+
+
+def test_processes_that_keep_dying_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_maniskill()
+    task = make_task(NAME, 32, processes=1)
+    monkeypatch.setattr("factored_scaling.sim.maniskill.pool.RESTARTS", 0)
+
+    def kill(call: int) -> None:
+        os.kill(task.pool(True).pids()[0], signal.SIGKILL)
+
+    with pytest.raises(FscError, match="keep dying"):
+        list(task.rollout(Wanderer(kill), spread(task.factors, 2)))
+    assert task.pool(True).pids() == []
+
+
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    needs_maniskill()
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        children = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(children) == 2
+        assert all(_alive(child) for child in children)
+        parent.kill()
+    until = time.monotonic() + 20
+    while any(_alive(child) for child in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(_alive(child) for child in children)
+
+
+def test_without_vulkan_states_are_still_made_and_pictures_say_what_to_install(tmp_path: Path) -> None:
+    needs_maniskill()
+    script = tmp_path / "blind.py"
+    script.write_text(BLIND)
+    missing = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
+    asked = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, env=os.environ | missing, timeout=300
+    )
+    told = asked.stdout.splitlines()
+    assert told[0] == "1 recorded"
+    assert told[1].startswith("NoRenderer cannot render: there is no Vulkan driver")
+    assert "mesa-vulkan-drivers" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("vk::createInstanceUnique: ErrorIncompatibleDriver", "there is no Vulkan driver"),
+        ("Failed to find a supported physical device", "too old"),
+        ("failed to find a rendering device", "usable device"),
+        ("something new", "something new"),
+    ],
+)
+def test_the_renderers_errors_are_translated(raw: str, words: str) -> None:
+    error = renderer.translate(RuntimeError(raw))
+    assert words in str(error)
+    assert "apt-get install" in str(error)
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has collected yet does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

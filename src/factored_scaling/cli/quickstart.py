@@ -70,7 +70,7 @@ def _settings(task: str, seed: int, tiny: bool) -> LoopSettings:
     from factored_scaling.loop import LoopSettings
 
     if not tiny:
-        return LoopSettings(task, seed=seed, evaluation={"initial_states": 6})
+        return LoopSettings(task, seed=seed, evaluation={"initial_states": 12})
     small = {"updates": 20, "image_size": 32}
     sizes = {"settings": 2, "initial_states": 1}
     return LoopSettings(task, 4, 3, seed, small, sizes, {"updates": 10, "warmup": 2, "validate_every": 5})

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.target import Target, study_argument
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
+    from factored_scaling.core.spec import StudySpec
     from factored_scaling.study import Study
     from factored_scaling.work import WorkOptions
 
@@ -51,6 +52,7 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
         if opened.spec.task is None:
             hint = "add `task: tabletop/pick-place`, or train it yourself and `fsc record` the scores"
             raise InvalidInput("this study names no simulator task", where="task", hint=hint)
+        check_settings(opened.spec)
         if retry_failed:
             for run in opened.runs():
                 if run.state == "failed":
@@ -65,6 +67,23 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
     if failed:
         sys.exit(1)
     click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
+
+
+def check_settings(spec: StudySpec) -> None:
+    """A mistake in task, policy or evaluation is told before a worker starts."""
+    from factored_scaling.lab import evaluation_sizes, policy_config
+    from factored_scaling.sim import load_task
+
+    assert spec.task is not None
+    task = load_task(spec.task, spec.policy.get("image_size"))
+    for name in spec.names:
+        if name not in task.factors:
+            raise UnknownFactor(name, task.factors, where=f"task {spec.task}")
+    try:
+        policy_config(spec.policy)
+    except InvalidInput as error:
+        raise error.at("policy") from None
+    evaluation_sizes(spec.evaluation, task.settings_per_factor)
 
 
 def work_off(

@@ -17,6 +17,8 @@ from factored_scaling.cli.show import print_table
 
 Answer = subprocess.CompletedProcess[str]
 Fsc = Callable[..., Answer]
+
+
 def test_no_command_shows_help(fsc: Fsc) -> None:
     assert fsc().stdout == fsc("--help").stdout == fsc("-h").stdout
     assert all(f"  {name} " in fsc().stdout for name in COMMANDS)

@@ -9,8 +9,9 @@ from tests.report.cases import VISUAL, study
 
 from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import Results
+from factored_scaling.core.scores import known_score
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.report.values import known_score, run_lines
+from factored_scaling.report.values import run_lines
 from factored_scaling.report.words import answer, gain_points, gain_words, listed, percent, score_words, strategy_words
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from factored_scaling.errors import FscError
 
 INSTALL = (
@@ -29,16 +31,18 @@ def translate(error: Exception) -> NoRenderer:
     return NoRenderer(f"cannot render: {meaning}", hint=INSTALL)
 
 
+@cache
 def find_renderer() -> str:
     """`gpu` or `cpu`, whichever can render here; NoRenderer when neither can."""
     import sapien
     import sapien.render
 
     try:
-        if sapien.Device("cuda").can_render():
-            return "gpu"
+        sapien.render.RenderSystem(sapien.Device("cuda"))
     except RuntimeError:
-        pass  # no CUDA device; a software renderer does not need one
+        pass  # no card, or none that draws; a software renderer needs none
+    else:
+        return "gpu"
     try:
         sapien.render.RenderSystem(sapien.Device("cpu"))
     except RuntimeError as error:

@@ -186,10 +186,13 @@ class Loop:
         """Re-Mix's weights, learned on first use."""
         kept = study.store.document(study.id, "remix", "weights")
         if kept is None:
+            from factored_scaling.policies.remix import plot_trajectory
+
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)
             kept = {"weights": learned.weights, "domains": list(learned.domains)}
+            plot_trajectory(learned, folder / "weights.png")
             study.store.put_document(study.id, "remix", "weights", kept)
         weights: dict[str, float] = kept["weights"]
         return weights

@@ -122,7 +122,9 @@ def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
 
     with loop.study() as study:
         spec, results, lines = study.spec, study.results(), recorded_lines(study)
-    answers = {outcome.cell.strategy: outcome.recommendation for outcome in outcomes}
+    ours = _auto(outcomes[0])  # the headline is what `fsc recommend` would have said
+    ordered = sorted(outcomes, key=lambda outcome: outcome.cell.strategy != ours)
+    answers = {outcome.cell.strategy: outcome.recommendation for outcome in ordered}
     path = loop.folder / (f"report-K{budget}.html" if budget != 100 else "report.html")
     notes = ["Measured in the embedded tabletop simulator: small networks, small images, one training seed per policy."]
     rows = [_outcome_row(outcome) for outcome in outcomes]

@@ -140,7 +140,7 @@ def test_every_pattern_paints_both_of_its_colours() -> None:
 @pytest.fixture(scope="module", params=("maniskill/pick-place", *SPATIAL_TASKS))
 def task(request: pytest.FixtureRequest) -> Iterator[ManiSkillTask]:
     needs_maniskill()
-    made = make_task(request.param, 96, processes=2)
+    made = make_task(request.param, 96, processes=1)
     yield made
     made.close()
 

@@ -112,7 +112,7 @@ def _policy_clips(
     task = load_task(name, loaded.shape[1])
     _check_factor(task, factor)
     found = 0
-    for start, conditions in enumerate(_in_parts(_conditions(task, factor), 8)):
+    for start, conditions in enumerate(_in_parts(_conditions(task, factor), min(8, count + 1))):
         for clip in rollouts(task, loaded.actor(start), conditions, loaded.config.execute, device):
             if found < count and not (failures and clip.score >= 1):
                 found += 1

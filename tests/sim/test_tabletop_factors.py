@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from factored_scaling.sim import Condition, DemoRequest
+from factored_scaling.sim import Condition, DemoRequest, drawing
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.rules import INSERT, PICK_PLACE, Rules
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
@@ -44,7 +44,7 @@ def test_the_tasks_have_the_factors_of_the_paper() -> None:
 
 @pytest.mark.parametrize("factor", sorted(EIGHT))
 def test_there_are_ten_different_held_out_settings(factor: str) -> None:
-    assert len(factors.held_out(factor)) == factors.SETTINGS == len(set(factors.held_out(factor)))
+    assert len(factors.held_out(factor)) == drawing.SETTINGS == len(set(factors.held_out(factor)))
 
 
 @pytest.mark.parametrize("factor", sorted(factors.DISCRETE))
@@ -104,7 +104,7 @@ def test_a_factor_moves_only_its_own_part_of_the_scene(factor: str) -> None:
 def test_every_factor_can_be_seen_or_felt(factor: str) -> None:
     """The same trial with the factor at its setting and at nominal gives other images; nothing else changes."""
     task = TabletopTask(INSERT, 48)
-    for setting in range(factors.SETTINGS):
+    for setting in range(drawing.SETTINGS):
         scene = factors.trial_scene(INSERT, Condition(factor, setting, 0))
         plain = factors.trial_scene(INSERT, Condition(None, setting, 0))
         own = {name: getattr(plain, name) for name in MOVES[factor]}

@@ -99,6 +99,8 @@ def work_off(
         return True
     count = min(workers or os.cpu_count() or 1, len(waiting))
     done = sum(run.state == "done" for run in study.runs())
+    # A simulator that has processes of its own shares the cores among the workers.
+    os.environ.setdefault("FSC_SIM_PROCESSES", str(max(1, (os.cpu_count() or 1) // count)))
     with Bars(done, done + len(waiting), count) as bars:
         return run_workers(count, work, (address, study.id, folder, options), bars.hear)
 

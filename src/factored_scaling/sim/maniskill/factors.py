@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import cache
 
 import numpy as np
 
-from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.errors import UnknownFactor
+from factored_scaling.sim.drawing import SETTINGS, generator, known_factor, known_setting, rim
 from factored_scaling.sim.maniskill import appearance
 from factored_scaling.sim.maniskill.appearance import DistractorSet
 from factored_scaling.sim.maniskill.layout import HOME, clear_of, kept_clear
@@ -24,7 +24,6 @@ DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | D
     "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
     "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
 }
-SETTINGS = 10
 # Training never comes nearer than this to a held-out point, in all of its dimensions at once.
 MARGIN = 0.01
 WIDER = 1.25  # the object range of object-pose data
@@ -40,15 +39,15 @@ Value = Texture | DistractorSet | tuple[float, ...]
 
 def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
     """The scene of a demonstration; another one per attempt."""
-    factor = _known(rules, request.factor)
+    factor = known_factor(request.factor, rules.factors, rules.name)
     key = (_family(rules), "demo", factor, request.seed, attempt)
-    return make_scene(rules, factor, training_value(factor, _generator(*key, "value")) if factor else None, key)
+    return make_scene(rules, factor, training_value(factor, generator(*key, "value")) if factor else None, key)
 
 
 def trial_scene(rules: Rules, condition: Condition) -> Scene:
     """The scene of an evaluation trial."""
-    factor = _known(rules, condition.factor)
-    value = held_out(factor)[_setting(condition.setting)] if factor else None
+    factor = known_factor(condition.factor, rules.factors, rules.name)
+    value = held_out(factor)[known_setting(condition.setting)] if factor else None
     return make_scene(rules, factor, value, (_family(rules), "trial", factor, condition.setting, condition.initial))
 
 
@@ -72,10 +71,10 @@ def held_out(factor: str) -> tuple[Value, ...]:
     if factor not in CONTINUOUS:
         raise UnknownFactor(factor, (*VISUAL, *SPATIAL))
     # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
-    rng = _generator("held-out", factor)
+    rng = generator("held-out", factor)
     columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in range(CONTINUOUS[factor])]
     if factor == "object_pose":
-        columns[:2] = _rim()
+        columns[:2] = np.array(rim()).T
     return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
 
 
@@ -103,17 +102,9 @@ def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple
     )
 
 
-def _rim() -> tuple[np.ndarray, np.ndarray]:
-    """Ten places in the rim that widening adds around the nominal range."""
-    angle = 2 * np.pi * (np.arange(SETTINGS) + 0.25) / SETTINGS
-    x, y = np.cos(angle), np.sin(angle)
-    stretch = 0.92 / np.maximum(np.abs(x), np.abs(y))
-    return x * stretch, y * stretch
-
-
 def _poses(rules: Rules, fixed: Vector | None, key: tuple[object, ...]) -> tuple[Vector, Vector]:
     """Where the two objects lie: drawn evenly, or from the wider range with the manipulated one where it is told."""
-    rng = _generator(*key, "poses")
+    rng = generator(*key, "poses")
     widen = WIDER if fixed is not None else 1.0
     manipulated = rules.manipulated.at(fixed if fixed is not None else tuple(rng.uniform(-1, 1, 3).tolist()), widen)
     while True:
@@ -140,7 +131,7 @@ def _distractors(
     rules: Rules, chosen: DistractorSet, manipulated: Vector, goal: Vector, key: tuple[object, ...]
 ) -> tuple[Placed, ...]:
     """The two things at places clear of the objects, of the way between them and of each other."""
-    rng = _generator(*key, "distractors")
+    rng = generator(*key, "distractors")
     low, high = np.array(DISTRACTOR_RANGE).T
     taken = kept_clear(rules, manipulated, goal)
     placed: list[Placed] = []
@@ -162,20 +153,3 @@ def _shifted(nominal: Vector, unit: Vector, half: Vector) -> Vector:
 def _family(rules: Rules) -> str:
     """Visual and spatial settings of a task share their draws, so that a demo of both is the same demo."""
     return rules.stage
-
-
-def _known(rules: Rules, factor: str | None) -> str | None:
-    if factor is not None and factor not in rules.factors:
-        raise UnknownFactor(factor, rules.factors, where=rules.name)
-    return factor
-
-
-def _setting(setting: int) -> int:
-    if not 0 <= setting < SETTINGS:
-        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
-    return setting
-
-
-def _generator(*parts: object) -> np.random.Generator:
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
-    return np.random.default_rng(int.from_bytes(digest, "big"))

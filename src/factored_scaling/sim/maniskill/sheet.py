@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from factored_scaling.errors import UnknownFactor
+from factored_scaling.sim import drawing
 from factored_scaling.sim.maniskill import factors
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.task import ManiSkillTask, make_task
@@ -42,7 +43,7 @@ def gallery(task: ManiSkillTask, wanted: Sequence[str] | None = None) -> list[Ro
     for factor in wanted or ():
         if factor not in task.factors:
             raise UnknownFactor(factor, task.factors, where=task.name)
-    count = TRAINING + factors.SETTINGS
+    count = TRAINING + drawing.SETTINGS
     rows: list[tuple[str, int, list[Scene]]] = []
     if wanted is None:
         nominal = [factors.make_scene(task.rules, None, None, ("sheet", seed)) for seed in range(count)]

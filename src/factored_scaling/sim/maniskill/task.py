@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownTask
+from factored_scaling.sim import drawing
 from factored_scaling.sim.maniskill import factors
 from factored_scaling.sim.maniskill.lanes import run_lanes
 from factored_scaling.sim.maniskill.pool import Pool
@@ -57,7 +58,7 @@ class ManiSkillTask:
         self.action_size = ACTION_SIZE
         self.max_steps = rules.max_steps
         self.image_size = image_size
-        self.settings_per_factor = factors.SETTINGS
+        self.settings_per_factor = drawing.SETTINGS
         self.processes = processes
         self.coarse = coarse
         self._pools: dict[bool, Pool] = {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.sim.drawing import SETTINGS, generator, known_factor, known_setting, rim
 from factored_scaling.sim.tabletop import appearance, arm
 from factored_scaling.sim.tabletop.appearance import DistractorSet, Texture
 from factored_scaling.sim.tabletop.rules import Rules
@@ -29,7 +28,6 @@ DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | D
     "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
     "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
 }
-SETTINGS = 10
 # Training never comes nearer than this to a held-out point, in any of its dimensions at once.
 MARGIN = 0.01
 
@@ -47,16 +45,16 @@ DISTRACTOR_GAP = 0.115
 
 def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
     """The scene of a demonstration; another one per attempt."""
-    factor = _known(rules, request.factor)
-    rng = _generator(rules.name, "demo", factor, request.seed, attempt)
+    factor = known_factor(request.factor, rules.factors, rules.name)
+    rng = generator(rules.name, "demo", factor, request.seed, attempt)
     return compose(rules, factor, training_value(factor, rng) if factor else None, rng)
 
 
 def trial_scene(rules: Rules, condition: Condition) -> Scene:
     """The scene of an evaluation trial."""
-    factor = _known(rules, condition.factor)
-    value = held_out(factor)[_setting(condition.setting)] if factor else None
-    return compose(rules, factor, value, _generator(rules.name, "trial", factor, condition.setting, condition.initial))
+    factor = known_factor(condition.factor, rules.factors, rules.name)
+    value = held_out(factor)[known_setting(condition.setting)] if factor else None
+    return compose(rules, factor, value, generator(rules.name, "trial", factor, condition.setting, condition.initial))
 
 
 def training_value(factor: str, rng: np.random.Generator) -> Value:
@@ -77,9 +75,9 @@ def held_out(factor: str) -> tuple[Value, ...]:
     if factor in DISCRETE:
         return DISCRETE[factor][1]
     if factor == "object_pose":
-        return _ring()
+        return rim()
     # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
-    rng = _generator("held-out", factor)
+    rng = generator("held-out", factor)
     columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in CONTINUOUS[factor]]
     return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
 
@@ -115,34 +113,6 @@ def compose(rules: Rules, factor: str | None, value: Value | None, rng: np.rando
         box_place=_vector([*places[1], *present]),
         box_look=_vector([*look.box_size, *look.box_colour]),
     )
-
-
-def _ring() -> tuple[tuple[float, ...], ...]:
-    """Ten places in the rim that widening adds around the nominal range."""
-    places = []
-    for i in range(SETTINGS):
-        angle = 2 * math.pi * (i + 0.25) / SETTINGS
-        x, y = math.cos(angle), math.sin(angle)
-        stretch = 0.92 / max(abs(x), abs(y))
-        places.append((x * stretch, y * stretch))
-    return tuple(places)
-
-
-def _known(rules: Rules, factor: str | None) -> str | None:
-    if factor is not None and factor not in rules.factors:
-        raise UnknownFactor(factor, rules.factors, where=rules.name)
-    return factor
-
-
-def _setting(setting: int) -> int:
-    if not 0 <= setting < SETTINGS:
-        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
-    return setting
-
-
-def _generator(*parts: object) -> np.random.Generator:
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
-    return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 def _vector(numbers: object) -> Vector:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from factored_scaling.sim import drawing
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
 from factored_scaling.sim.tabletop.task import TabletopTask
@@ -52,7 +53,7 @@ def episode_strip(task: TabletopTask, request: DemoRequest, path: Path | str, ev
 
 
 def _nominal_scenes(task: TabletopTask) -> list[Scene]:
-    count = TRAINING + factors.SETTINGS
+    count = TRAINING + drawing.SETTINGS
     return [factors.compose(task.rules, None, None, np.random.default_rng(seed)) for seed in range(count)]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownTask
+from factored_scaling.sim import drawing
 from factored_scaling.sim.tabletop import arm, expert, factors
 from factored_scaling.sim.tabletop.physics import Situation, start, step
 from factored_scaling.sim.tabletop.render import render
@@ -46,7 +47,7 @@ class TabletopTask:
         self.action_size = arm.JOINTS
         self.max_steps = rules.max_steps
         self.image_size = image_size
-        self.settings_per_factor = factors.SETTINGS
+        self.settings_per_factor = drawing.SETTINGS
 
     def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
         """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""

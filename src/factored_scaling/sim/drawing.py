@@ -1,0 +1,45 @@
+"""What every simulator does alike when it draws scenes: generators from names, checks, and the held-out rim."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from factored_scaling.errors import InvalidInput, UnknownFactor
+
+SETTINGS = 10  # held-out settings per factor
+_INSIDE = 0.92  # how far out in the widened range the held-out places lie
+
+
+def generator(*parts: object) -> np.random.Generator:
+    """A generator that depends on the parts alone: the same names draw the same numbers in any process and order."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def known_factor(factor: str | None, factors: Sequence[str], task: str) -> str | None:
+    """The factor, if the task varies it."""
+    if factor is not None and factor not in factors:
+        raise UnknownFactor(factor, factors, where=task)
+    return factor
+
+
+def known_setting(setting: int) -> int:
+    """The setting, if there is one of that number."""
+    if not 0 <= setting < SETTINGS:
+        raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
+    return setting
+
+
+def rim() -> tuple[tuple[float, float], ...]:
+    """Ten places in the rim that widening adds around the nominal range, in units of the widened half range."""
+    places = []
+    for index in range(SETTINGS):
+        angle = 2 * math.pi * (index + 0.25) / SETTINGS
+        x, y = math.cos(angle), math.sin(angle)
+        stretch = _INSIDE / max(abs(x), abs(y))
+        places.append((x * stretch, y * stretch))
+    return tuple(places)

@@ -1,0 +1,123 @@
+"""The whole loop at toy size: every rule's order is collected, trained on and measured; a stop loses nothing."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from factored_scaling.cli import main
+from factored_scaling.cli.reproduce import PAPER, summary, write_rows
+from factored_scaling.core.scores import Result, Score, wilson
+from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.lab import Lab
+from factored_scaling.loop import Cell, Loop, LoopSettings, Outcome, Stop
+from factored_scaling.study import Study
+from factored_scaling.work import WorkOptions, carry_out
+
+TASK = "tabletop/pick-place"
+POLICY = {"preset": "small", "updates": 4, "batch": 4, "image_size": 32}
+REMIX = {"preset": "small", "updates": 4, "warmup": 1, "validate_every": 2}
+
+
+class Line:
+    stopping = False
+
+    def say(self, message: Any) -> None: ...
+
+    def check(self) -> None: ...
+
+
+def work_here(study: Study, address: Path, folder: Path) -> bool:
+    lab = Lab(TASK, folder, image_size=32)
+    while taken := study.ask(1):
+        carry_out(study, taken[0], lab, Line(), WorkOptions())  # type: ignore[arg-type]
+    return True
+
+
+def silent(done: int, total: int, note: str = "") -> None: ...
+
+
+def make_loop(folder: Path, work: Any = work_here, **changes: Any) -> Loop:
+    torch.set_num_threads(1)
+    settings: dict[str, Any] = {"policy": POLICY, "evaluation": {"settings": 1, "initial_states": 2}, "remix": REMIX}
+    return Loop(folder, LoopSettings(TASK, 2, 2, **(settings | changes)), work, silent)
+
+
+def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path)
+    loop.measure(["group"])
+    cells = [Cell(strategy, 6) for strategy in ("top", "all", "equal", "greedy", "remix")]
+    cells.append(Cell("top", 6, proxy=1))
+    outcomes = loop.outcomes(cells)
+    assert [outcome.cell for outcome in outcomes] == cells
+    with Study.open(tmp_path / "outcomes.db") as after:
+        trained = {run.digest: run for run in after.runs()}
+        assert all(run.state == "done" for run in trained.values())
+        sizes = {sum(run.demos.values()) for run in trained.values()}
+        assert sizes == {5 * 2 + 6}, "the first demonstrations and the budget, for every rule"
+    for outcome in outcomes:
+        assert sum(outcome.recommendation.allocation.values()) == 6
+        assert outcome.result.overall.trials == 5 * 1 * 2
+    assert (tmp_path / "remix" / "weights.png").stat().st_size > 1000
+    # A larger budget later on extends the same record, and what is there is not made again.
+    before = len(trained)
+    again = loop.outcomes([*cells, Cell("equal", 10)])
+    assert [o.result for o in again[:-1]] == [o.result for o in outcomes]
+    with Study.open(tmp_path / "outcomes.db") as after:
+        assert len(after.runs()) == before + 1
+
+
+def test_replicates_differ_in_demonstrations_and_weights(tmp_path: Path) -> None:
+    first, second = (make_loop(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    with first.study() as one, second.study() as two:
+        assert not {e.id for e in one.dataset.episodes} & {e.id for e in two.dataset.episodes}
+        assert {run.seed for run in two.runs()} == {1}
+
+
+def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        make_loop(tmp_path, lambda study, address, folder: False).measure(["group"])
+    with pytest.raises(InvalidInput, match="other settings"):
+        make_loop(tmp_path, policy={**POLICY, "updates": 5}).study()
+    with pytest.raises(UnknownName, match="updates"):
+        make_loop(tmp_path, policy={"update": 5})
+
+
+def outcome_of(cell: Cell, mean: float) -> Outcome:
+    score = Score(mean, 100, wilson(mean, 100))
+    answer: Any = type("Answer", (), {"allocation": {"a": 3}})()
+    return Outcome(cell, answer, 0.5, Result(score, {("a",): score}))
+
+
+def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
+    cell = Cell("top", 100)
+    outcomes = [(seed, outcome_of(cell, mean)) for seed, mean in enumerate((0.5, 0.6, 0.7))]
+    row = summary(cell, outcomes, PAPER["main"]["Pick Place"])
+    assert row["score"] == pytest.approx(0.6)
+    assert row["paper"] == 64.4
+    # Student's t over three seeds: 4.3027 × 0.1 / √3
+    assert row["interval"][1] - row["score"] == pytest.approx(0.24842, abs=1e-4)
+    assert summary(cell, outcomes[:1], {})["interval"] == [wilson(0.5, 100).low, wilson(0.5, 100).high]
+    write_rows(tmp_path / "rows.csv", TASK, 30, outcomes)
+    with (tmp_path / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(r["score"]) for r in rows] == [0.5, 0.6, 0.7]
+    assert rows[0]["method"] == "group, top"
+
+
+@pytest.mark.slow
+def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # the second time everything is there already
+        with pytest.raises(SystemExit) as ended:
+            main(["quickstart", "--tiny", "--folder", str(tmp_path / "q"), "--workers", "2"])
+        assert ended.value.code == 0
+        printed = capsys.readouterr().out
+        assert "After collecting K = 100 more demonstrations" in printed
+        assert "auto chose" in printed
+    page = (tmp_path / "q" / "report.html").read_text()
+    assert "Re-Mix" in page
+    assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 6

@@ -19,8 +19,8 @@ from factored_scaling.errors import InvalidInput
 if TYPE_CHECKING:
     from factored_scaling.loop import Cell, Outcome
 
-# Success in percent as the paper prints it: table → paper's task → budget → cell label. One seed per number. The strategy
-# table gives Pick Place, K = 100, Top as 62.0 where the main table has 64.4; both stand here as printed.
+# Success in percent as the paper prints it: table → paper's task → budget → cell label. One seed per number. The
+# strategy table gives Pick Place, K = 100, Top as 62.0 where the main table has 64.4; both stand here as printed.
 PAPER: dict[str, dict[str, dict[int, dict[str, float]]]] = {
     "main": {
         "Pick Place": {

@@ -19,6 +19,8 @@ from factored_scaling.sim.maniskill.recordings import Recordings
 from factored_scaling.sim.maniskill.task import make_task
 from factored_scaling.sim.maniskill.worker import Show, Shown
 
+pytestmark = pytest.mark.slow  # every one starts simulator processes
+
 # The three tasks, each in its setting with the most factors.
 TASKS = ("maniskill/pick-place", "maniskill/peg-spatial", "maniskill/pull-spatial")
 SIZE = 48

@@ -17,6 +17,8 @@ from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.task import make_task
 from factored_scaling.sim.maniskill.textures import PATTERNS, Texture, paint
 
+pytestmark = pytest.mark.slow  # every one starts simulator processes
+
 SPATIAL_TASKS = ("maniskill/peg-spatial", "maniskill/pull-spatial")
 # The parts of a scene that a factor may change.
 CHANGES = {

@@ -18,6 +18,8 @@ from factored_scaling.sim.maniskill import ManiSkillTask
 from factored_scaling.study import Study
 from factored_scaling.work import WorkOptions, carry_out, run_folder
 
+pytestmark = pytest.mark.slow  # every one starts simulator processes
+
 POLICY = {"preset": "small", "updates": 6, "image_size": 32, "batch": 8}
 
 
@@ -31,7 +33,6 @@ class _Quiet:
         """Nobody stops it."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["maniskill/pick-place", "maniskill/peg-visual", "maniskill/pull-spatial"])
 def test_collect_train_evaluate_and_record(name: str, tmp_path: Path) -> None:
     needs_maniskill()

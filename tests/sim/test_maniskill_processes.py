@@ -16,6 +16,8 @@ from factored_scaling.errors import FscError
 from factored_scaling.sim.maniskill import renderer
 from factored_scaling.sim.maniskill.task import make_task
 
+pytestmark = pytest.mark.slow  # every one starts simulator processes
+
 NAME = "maniskill/pull-visual"
 PARENT = """
 import sys, time

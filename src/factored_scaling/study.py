@@ -224,6 +224,10 @@ class Study:
         self.store.release(run_id, self._token(run_id))
         self._tokens.pop(run_id, None)
 
+    def trained(self, run_id: int) -> None:
+        """The run's policy is ready and waits for trials that are recorded later; nobody is handed it to train."""
+        self.store.trained(run_id, self._tokens.pop(run_id, None))
+
     def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
         """Take one particular run."""
         row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)

@@ -224,6 +224,41 @@ class TestLeases:
         with pytest.raises(InvalidInput, match="is pending, only failed"):
             store.retry(example.runs[0])
 
+    def test_a_trained_run_waits_for_its_trials_and_is_not_taken(self, store: Store, example: Any, clock: Any) -> None:
+        run = taken(store, example.study, "trainer")
+        clock.forward(7)
+        store.trained(run.id, run.lease_token)
+        ready = clock.time
+        clock.forward(7)
+        store.trained(run.id, run.lease_token)  # told twice, because the first answer did not arrive
+        row = store.run(run.id)
+        assert (row.state, row.worker, row.trained) == ("trained", None, ready)
+        assert [attempt.outcome for attempt in store.attempts(run.id)] == ["released"]
+        assert taken(store, example.study).id == example.runs[1]
+        assert store.lease(example.study, "worker", 60, run_id=run.id) is None
+        with pytest.raises(LeaseLost):
+            store.append_trials(run.id, [Trial("late", 1.0)], run.lease_token)
+        store.append_trials(run.id, [Trial("a", 1.0)])
+        assert store.run(run.id).state == "trained"
+        store.finish(run.id)
+        assert store.run(run.id).state == "done"
+        with pytest.raises(InvalidInput, match="is done, only a pending"):
+            store.trained(run.id)
+
+    def test_a_person_may_say_that_a_run_is_trained_and_take_it_back(self, store: Store, example: Any) -> None:
+        store.trained(example.runs[0])
+        assert store.run(example.runs[0]).state == "trained"
+        store.retry(example.runs[0])
+        assert store.run(example.runs[0]).state == "pending"
+        assert taken(store, example.study).id == example.runs[0]
+
+    def test_a_stale_worker_cannot_say_that_a_run_is_trained(self, store: Store, example: Any, clock: Any) -> None:
+        stale = taken(store, example.study, "stale", 60)
+        clock.forward(61)
+        taken(store, example.study, "fresh", 60)
+        with pytest.raises(LeaseLost, match="fresh works on it now"):
+            store.trained(stale.id, stale.lease_token)
+
     def test_a_failed_run_is_not_taken(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
         store.fail(run.id, run.lease_token, "broke")
@@ -481,6 +516,7 @@ def fill(store: Store, example: Any, clock: Any) -> None:
     store.fail(failed.id, failed.lease_token, "broke")
     store.append_scores(failed.id, [Measurement(0.1, 7, ("light", "table"), "csv"), Measurement(0.2)])
     taken(store, example.study, "third")
+    store.trained(taken(store, example.study, "fourth").id)
     store.add_round(example.study, example.spec, example.dataset, {"light": 2})
     planned = plan(example.spec, example.dataset)
     store.add_runs(example.study, 1, [planned[0], PlannedRun(RunSpec(("new",)), {"light": 1}, ())])

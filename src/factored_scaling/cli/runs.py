@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 
+STATES = ("done", "trained", "running", "pending", "failed")
+
 
 @click.command("runs")
 @study_argument
-@click.option("--state", type=click.Choice(["pending", "running", "done", "failed"]), help="Only runs in this state.")
+@click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--episodes", metavar="RUN", help="Print the demonstrations that RUN is trained on, one id per line.")
 @json_option
 def runs_command(study: str, state: str | None, episodes: str | None, as_json: bool) -> None:
@@ -194,5 +196,5 @@ def _summary(study: Study, run_id: int) -> str:
 
 
 def _tally(runs: list[RunRow]) -> str:
-    counts = {state: sum(run.state == state for run in runs) for state in ("done", "running", "pending", "failed")}
+    counts = {state: sum(run.state == state for run in runs) for state in STATES}
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)

@@ -99,7 +99,8 @@ def _load_round(connection: Connection, study: int, index: int, data: Any, where
 
 
 def _load_run(connection: Connection, study: int, round_ids: list[int], data: Any, where: str) -> None:
-    run = _checked(data, _WHOLE_RUN, where)
+    # exports made before runs could wait for their trials say nothing of it
+    run = _checked({"trained": None, **data} if isinstance(data, Mapping) else data, _WHOLE_RUN, where)
     spec: RunSpec = run["spec"]
     if spec.digest != run["digest"]:
         raise InvalidInput(f"the spec's digest is {spec.digest}, not {run['digest']}", where=f"{where}.digest")
@@ -276,7 +277,7 @@ _TOP: Mapping[str, _Check] = {
 }
 _ROUND: Mapping[str, _Check] = {"spec": _study_spec, "dataset": _dataset, "order": _order, "created": _number}
 _RUN: Mapping[str, _Check] = {
-    "state": _one_of(*get_args(State)),
+    "state": _one_of(*(state for state in get_args(State) if state != "trained")),
     "attempts": _whole,
     "worker": _or_none(_name),
     "lease_expires": _or_none(_number),
@@ -284,6 +285,7 @@ _RUN: Mapping[str, _Check] = {
     "created": _number,
     "started": _or_none(_number),
     "finished": _or_none(_number),
+    "trained": _or_none(_number),
 }
 _WHOLE_RUN: Mapping[str, _Check] = {
     "digest": _text,

@@ -1,5 +1,7 @@
 """Who works on which run. A run is pending, then running under a lease, then done or failed.
 
+In between it may wait, trained, for people to measure it: no worker takes it then.
+
 A lease is a promise to report back in time. Its token is the number of the attempt: once somebody else has taken the
 run over, the number has moved on, and whatever the late worker still says is refused. A worker that is late but was not
 replaced keeps its run: nothing is gained by throwing its work away.
@@ -26,7 +28,8 @@ def take(
     studies.require(connection, study)
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
     _check_seconds(seconds)
-    free = or_(runs.c.state == "pending", and_(runs.c.state == "running", runs.c.lease_expires <= now))
+    waiting = and_(runs.c.state == "pending", runs.c.trained.is_(None))
+    free = or_(waiting, and_(runs.c.state == "running", runs.c.lease_expires <= now))
     while (found := _first(connection, study, free, run_id, index)) is not None:
         # the number of attempts tells whether another process took the run between the reading and the writing
         taken = connection.execute(
@@ -90,12 +93,24 @@ def end(
     _record(connection, row, now, outcome, error)
 
 
-def retry(connection: Connection, run_id: int) -> None:
-    """Let a failed run be taken again; its error stays in the attempts."""
+def set_trained(connection: Connection, now: float, run_id: int, token: int | None) -> None:
+    """The policy is ready and waits for its trials; the worker's attempt ends here. Told twice, it counts once."""
     row = require(connection, run_id, lock=True)
-    if row.state != "failed":
-        raise InvalidInput(f"run {run_id} is {row.state}, only failed runs are tried again")
-    values = {"state": "pending", "error": None, "finished": None}
+    if row.trained is not None and row.state == "pending" and token in (None, row.attempts):
+        return
+    if row.state == "running" or token is not None:
+        end(connection, now, run_id, token, "released")
+    elif row.state != "pending":
+        raise InvalidInput(f"run {run_id} is {row.state}, only a pending or running one becomes trained")
+    connection.execute(update(runs).where(runs.c.id == run_id).values(trained=now))
+
+
+def retry(connection: Connection, run_id: int) -> None:
+    """Let a failed or trained run be taken again; an error stays in the attempts."""
+    row = require(connection, run_id, lock=True)
+    if row.state != "failed" and (row.state != "pending" or row.trained is None):
+        raise InvalidInput(f"run {run_id} is {row.state}, only failed or trained runs are tried again")
+    values = {"state": "pending", "error": None, "finished": None, "trained": None}
     connection.execute(update(runs).where(runs.c.id == run_id).values(values))
 
 

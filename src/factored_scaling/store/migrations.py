@@ -10,9 +10,15 @@ from factored_scaling.errors import StoreError
 from factored_scaling.store.connections import Database, missing
 from factored_scaling.store.schema import meta, metadata
 
+
+def _add_trained(connection: Connection) -> None:
+    kind = "DOUBLE" if connection.dialect.name == "sqlite" else "DOUBLE PRECISION"
+    connection.exec_driver_sql(f"ALTER TABLE fsc_runs ADD COLUMN trained {kind}")
+
+
 # MIGRATIONS[i] turns version i + 1 into version i + 2. A step never changes once released, and it names tables and
 # columns in SQL rather than through schema.py, which describes the newest version only.
-MIGRATIONS: list[Callable[[Connection], None]] = []
+MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained]
 _ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
 
 

@@ -12,7 +12,8 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 
-State = Literal["pending", "running", "done", "failed"]
+# "trained" is kept as pending with the moment at which training was over
+State = Literal["pending", "running", "trained", "done", "failed"]
 Outcome = Literal["done", "failed", "released", "lost"]
 LONGEST_NAME = 400  # characters; PostgreSQL refuses index entries above some 2,700 bytes
 MOST_TRIALS = 2**31 - 1
@@ -65,6 +66,8 @@ class RunRow:
     created: float
     started: float | None
     finished: float | None
+    # when its policy was ready, for runs that are trained first and measured by people later
+    trained: float | None
 
     @property
     def seed(self) -> int:

@@ -148,7 +148,7 @@ def _run_row(places: list[Row[Any]], index: int | None) -> RunRow:
         demos=json.loads(newest.demos),
         rounds=tuple(place.number for place in places),
         position=row.position,
-        state=row.state,
+        state="trained" if row.state == "pending" and row.trained is not None else row.state,
         worker=row.worker,
         attempts=row.attempts,
         lease_expires=row.lease_expires,
@@ -159,4 +159,5 @@ def _run_row(places: list[Row[Any]], index: int | None) -> RunRow:
         created=row.created,
         started=row.started,
         finished=row.finished,
+        trained=row.trained,
     )

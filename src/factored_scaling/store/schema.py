@@ -62,6 +62,8 @@ runs = Table(
     Column("created", Double, nullable=False),
     Column("started", Double),
     Column("finished", Double),
+    # when training was over: a pending run with this set waits for trials, and no worker takes it
+    Column("trained", Double),
     UniqueConstraint("study_id", "digest"),
     CheckConstraint("state IN ('pending', 'running', 'done', 'failed')"),
 )

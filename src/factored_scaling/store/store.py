@@ -160,8 +160,13 @@ class Store:
         with self._database.writing() as connection:
             leases.end(connection, self._database.now(connection), run_id, lease_token, "released")
 
+    def trained(self, run_id: int, lease_token: int | None = None) -> None:
+        """The run's policy is ready and waits for trials that people tell: no worker takes it. `finish` ends it."""
+        with self._database.writing() as connection:
+            leases.set_trained(connection, self._database.now(connection), run_id, lease_token)
+
     def retry(self, run_id: int) -> None:
-        """A failed run becomes pending again; its error stays among the attempts."""
+        """A failed or trained run becomes pending again; its error stays among the attempts."""
         with self._database.writing() as connection:
             leases.retry(connection, run_id)
 

@@ -23,7 +23,7 @@ def main(path: Path) -> None:
         dataset = Dataset.of_sizes(spec.sizes, spec.nominal)
         study = store.create_study("old", spec, dataset)
         planned = plan(spec, dataset)
-        store.add_runs(study, 0, planned)
+        planned_ids = store.add_runs(study, 0, planned)
         done = store.lease(study, "first", 60)
         assert done is not None
         store.append_trials(done.id, [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)], done.lease_token)
@@ -37,6 +37,7 @@ def main(path: Path) -> None:
         grown = spec.with_demos({"light": 1})
         store.add_round(study, grown, dataset.extended([Episode("light/4", "light")]), {"light": 1})
         store.add_runs(study, 1, planned[:1])
+        store.trained(planned_ids[4])
         store.put_document(study, "remix", "0", {"light": 0.75})
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it

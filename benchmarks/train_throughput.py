@@ -1,21 +1,24 @@
 """Updates per second of many policies at once on a GPU, against our plain loop and against the arithmetic floor.
 
-    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--quick] [--check]
+    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--quick] [--check] [--profile]
 
 `--check` first trains the same small policies both ways and compares their losses. The floor is the larger of two
 times: the multiply-adds of an update at the rate of a large bfloat16 matrix product measured in the same run, and the
-weights, gradients and moments read and written once at the measured copy bandwidth.
+weights, gradients and moments read and written once at the measured copy bandwidth. `--profile` adds where an update's
+time goes: the device's kernels by kind, and the host's part.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,12 +74,14 @@ def plain(table: FrameTable, config: DiffusionConfig, device: str, seconds: floa
     return rate(Training(learner, config.optimisation).update, seconds)
 
 
-def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, seconds: float) -> float:
-    """`count` policies side by side; updates of all of them per second."""
+@contextlib.contextmanager
+def in_flight(table: FrameTable, config: DiffusionConfig, device: str, count: int) -> Iterator[Callable[[], None]]:
+    """`count` policies ready to go; what is yielded starts one update of each."""
     shared = DeviceFrames.of(table, device)
     place = {id_: index for index, id_ in enumerate(table.ids)}
     with _compiler(True), tempfile.TemporaryDirectory() as folder:
-        jobs = [Job(table.ids, config, seed, Path(folder) / str(seed)) for seed in range(count)]
+        # Training sets of different sizes, as in a study.
+        jobs = [Job(table.ids[: len(table.ids) - s % 6], config, s, Path(folder) / str(s)) for s in range(count)]
         flights = [Flight(shared, table, place, job, True) for job in jobs]
         for flight in flights:
             flight.capture()
@@ -85,7 +90,70 @@ def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, se
             for flight in flights:
                 flight.advance()
 
-        return count * rate(step, seconds)
+        yield step
+    torch.cuda.empty_cache()
+
+
+def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, seconds: float) -> tuple[float, float]:
+    """`count` policies side by side: updates of all of them per second, and the seconds to get there."""
+    began = time.perf_counter()
+    with in_flight(table, config, device, count) as step:
+        ready = time.perf_counter() - began
+        return count * rate(step, seconds), ready
+
+
+KINDS = {
+    "optimiser, averaging, clipping": ("multi_tensor", "foreach", "adam", "lpnorm"),
+    "convolutions and matrix products": (
+        "conv",
+        "fprop",
+        "dgrad",
+        "wgrad",
+        "gemm",
+        "cudnn",
+        "xmma",
+        "cutlass",
+        "nvjet",
+    ),
+    "fused element-wise and norms": ("triton",),
+    "layout changes and copies": ("nchw", "nhwc", "copy", "memcpy", "memset", "transpose"),
+}
+
+
+def profile(table: FrameTable, config: DiffusionConfig, device: str, count: int, updates: int = 20) -> None:
+    """Where an update's time goes: the device's time by kind of kernel, and how long the host takes to start it."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    with in_flight(table, config, device, count) as step:
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(updates):
+            step()
+        host = (time.perf_counter() - began) / updates / count
+        torch.cuda.synchronize()
+        wall = (time.perf_counter() - began) / updates / count
+        with record(activities=[ProfilerActivity.CUDA]) as recorded:
+            for _ in range(updates):
+                step()
+            torch.cuda.synchronize()
+    spent: dict[str, float] = defaultdict(float)
+    longest: dict[str, float] = defaultdict(float)
+    for event in recorded.key_averages():
+        name = event.key.lower()
+        kind = next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "other kernels")
+        share = event.self_device_time_total / 1e3 / updates / count
+        spent[kind] += share
+        longest[event.key[:90]] += share
+    print(
+        f"\n{count} policies, an update of one: {wall * 1e3:.2f} ms in all, {host * 1e3:.2f} ms until the host is free"
+    )
+    for kind, took in sorted(spent.items(), key=lambda item: -item[1]):
+        print(f"- {kind}: {took:.3f} ms of kernels")
+    for name, took in sorted(longest.items(), key=lambda item: -item[1])[:12]:
+        print(f"    {took:.3f} ms {name}")
 
 
 def ceilings(device: str) -> tuple[float, float]:
@@ -146,6 +214,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--quick", action="store_true", help="96 px and one camera only")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device here: nothing to measure")
@@ -159,18 +228,24 @@ def main() -> None:
         f"Python {platform.python_version()}, {datetime.date.today()}"
     )
     print(f"measured ceilings: {flops / 1e12:.0f} TFLOP/s bfloat16, {bandwidth / 1e12:.1f} TB/s")
-    print("| image | cameras | policies | plain loop | many | ratio | floor | share of floor |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("updates per second, of all policies together")
+    print("| image | cameras | policies | plain loop | many | ratio | floor | share of floor | seconds to start |")
+    print("|---|---|---|---|---|---|---|---|---|")
     config = DiffusionConfig.preset("paper")
-    for size, cameras in [(96, 1)] if options.quick else [(96, 1), (128, 1), (192, 1), (96, 2), (192, 2)]:
+    sizes = [(96, 1)] if options.quick else [(96, 1), (192, 2), (128, 1), (192, 1), (96, 2), (128, 2)]
+    for size, cameras in sizes:
         table = frames(size, cameras, episodes=30 if size < 192 else 15)
         slow = plain(table, replace(config, precision="float32"), options.device, options.seconds)
         limit = floor(config, table, options.device, flops, bandwidth)
         for count in (1, 4, 12):
-            fast = many(table, config, options.device, count, options.seconds)
-            torch.cuda.empty_cache()
-            row = f"{slow:.1f} | {fast:.1f} | {fast / slow:.1f}× | {limit:.0f} | {fast / limit:.0%}"
+            fast, ready = many(table, config, options.device, count, options.seconds)
+            row = f"{slow:.1f} | {fast:.1f} | {fast / slow:.1f}× | {limit:.0f} | {fast / limit:.0%} | {ready:.0f}"
             print(f"| {size} px | {cameras} | {count} | {row} |", flush=True)
+    if options.profile:
+        for size, cameras in [(96, 1)] if options.quick else [(96, 1), (192, 2)]:
+            print(f"\n## Where the time goes: {size} px, {cameras} camera{'s' * (cameras > 1)}")
+            for count in (1, 12):
+                profile(frames(size, cameras, episodes=15), config, options.device, count)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.policies.config import DiffusionConfig
-from factored_scaling.policies.diffusion import load_policy, train_diffusion
+from factored_scaling.policies.diffusion import build_learner, load_policy, train_diffusion
 from factored_scaling.policies.many import Job, _identity, train_many
 from factored_scaling.policies.training import identity_of
+from factored_scaling.policies.windows import DeviceFrames
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
@@ -49,3 +51,17 @@ def test_the_identity_needs_no_images(make_dots: Callable[..., FrameTable], tiny
     place = {id_: index for index, id_ in enumerate(table.ids)}
     job = Job((table.ids[3], table.ids[0]), tiny, 4, Path())
     assert _identity(table, place, job) == identity_of(table.select(job.episodes), tiny.to_mapping(), 4)
+
+
+def test_policies_with_training_sets_of_any_size_share_one_compiled_loss(
+    make_dots: Callable[..., FrameTable], tiny: DiffusionConfig
+) -> None:
+    frames = DeviceFrames.of(make_dots(5), "cpu")
+    torch._dynamo.reset()
+    counters["stats"].clear()
+    for seed, length in enumerate((100, 60, 40)):
+        learner = build_learner(frames, torch.arange(length), tiny, seed)
+        compiled = torch.compile(learner.loss, dynamic=False, backend="aot_eager")
+        draw = learner.draw(0)
+        assert float(compiled(draw).detach()) == pytest.approx(float(learner.loss(draw).detach()), rel=1e-5)
+    assert counters["stats"]["unique_graphs"] == 1

@@ -142,32 +142,34 @@ class DiffusionLearner:
         self.module = policy
         self.config = policy.config
         self.frames = frames
-        self.rows = rows
         self.seed = seed
         self.jitter = ColourJitter(
             self.config.jitter_light, self.config.jitter_saturation, self.config.jitter_hue, rows.device
         )
+        # The host looks up which frames a draw means: in the loss, the length of `rows` would be part of its shape and
+        # a compiled loss could not be shared by policies with training sets of different sizes.
+        self._host_rows = rows.cpu()
         # Frames too large for the device stay with the host, which then gathers every batch.
-        self._host_rows = rows.cpu() if frames.images.device != rows.device else None
+        self._streams = frames.images.device != rows.device
 
     def draw(self, step: int) -> Draw:
-        """Which windows, how their colours change, and which noise at which diffusion steps."""
+        """Which frames the windows begin at, how their colours change, and which noise at which diffusion steps."""
         random, config = generator(self.seed, step), self.config
         samples = config.batch * config.noise_samples
         draw = {
-            "window": torch.randint(len(self.rows), (config.batch,), generator=random),
+            "frame": self._host_rows[torch.randint(len(self._host_rows), (config.batch,), generator=random)],
             "jitter": torch.rand(config.batch, self.module.shape[0], JITTERS, generator=random) * 2 - 1,
             "step": torch.randint(config.diffusion_steps, (samples,), generator=random),
             "noise": torch.randn(samples, config.horizon, self.module.shape[-1], generator=random),
         }
-        if self._host_rows is not None:
-            draw["images"] = self.frames.images[self._host_rows[draw["window"]]]
-        return {name: value.to(self.rows.device, non_blocking=True) for name, value in draw.items()}
+        if self._streams:
+            draw["images"] = self.frames.images[draw["frame"]]
+        return {name: value.to(self.frames.state.device, non_blocking=True) for name, value in draw.items()}
 
     def loss(self, draw: Draw) -> Tensor:
         """Mean squared error of the predicted noise (or clean actions)."""
         config, policy = self.config, self.module
-        frames = self.rows[draw["window"]]
+        frames = draw["frame"]
         images = draw["images"] if "images" in draw else self.frames.images[frames]
         images = self.jitter(images.float() / 255, draw["jitter"])
         state = self.frames.state[frames]

@@ -1,0 +1,1 @@
+"""Worlds with known answers, and how well each rule decides in them."""

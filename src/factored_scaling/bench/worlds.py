@@ -1,0 +1,123 @@
+"""Worlds whose best answer is known: a response surface, the noise of training, and how trials are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.bench.oracle import best_allocation
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import FscError
+
+Floats = NDArray[np.float64]
+# demos per factor, shape (..., N), to the true success on each factor's trials, shape (..., N)
+Surface = Callable[[Floats], Floats]
+Role = Literal["tuning", "held_out"]
+
+DEMOS = 30  # of every factor, as in the paper's simulations
+INITIAL = (0.15, 0.85)  # success of the full-data policy
+NOISE = (0.02, 0.06)  # standard deviation of a factor's success over training runs
+COMMON = (0.6, 0.9)  # part of that variance which moves all trials of a policy together
+WORTH = 0.03  # a world in which the best use of 100 demos gains less is drawn again: there is nothing to decide
+WORTH_BUDGET = 100
+_TRIES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a family is told before it draws a surface."""
+
+    count: int  # factors
+    demos: int = DEMOS  # of each factor, now
+    nominal: int = 0
+
+    @property
+    def total(self) -> int:
+        """All demonstrations at hand."""
+        return self.count * self.demos + self.nominal
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of world. `draw` makes one surface; `tuning` families may be looked at when a rule is made, others not."""
+
+    name: str
+    draw: Callable[[Setting, np.random.Generator], Surface]
+    role: Role = "held_out"
+
+
+@dataclass(frozen=True)
+class World:
+    """One world: what training on any numbers of demonstrations would give."""
+
+    family: str
+    setting: Setting
+    surface: Surface
+    # standard deviations over training runs: of all trials of a policy together, and of each factor's on its own
+    common_noise: float
+    own_noise: float
+    # trials on the real robot give partial credit (0, ¼, ½, 1) instead of 0 or 1
+    graded: bool
+    # the key of everything random in its measurements
+    seed: int
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The factors' names."""
+        return tuple(f"factor_{index + 1}" for index in range(self.setting.count))
+
+    @property
+    def now(self) -> Floats:
+        """Demonstrations per factor at hand."""
+        return np.full(self.setting.count, float(self.setting.demos))
+
+    def factor_success(self, demos: Floats) -> Floats:
+        """Expected success on each factor's trials after training on `demos[..., i]` of factor i."""
+        success: Floats = np.clip(self.surface(np.asarray(demos, dtype=float)), 0.0, 1.0)
+        return success
+
+    def score(self, demos: Floats) -> Floats:
+        """Expected success over the target distribution: the mean over factors' trials."""
+        mean: Floats = self.factor_success(demos).mean(axis=-1)
+        return mean
+
+    def spec(self, construction: str = "group") -> StudySpec:
+        """The study that a user in this world would declare."""
+        sizes = dict.fromkeys(self.factors, self.setting.demos)
+        return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
+
+
+def draw_world(family: Family, count: int, index: int, seed: int = 0) -> World:
+    """World number `index` of a family: the same for the same arguments, whatever else is drawn.
+
+    Surfaces are drawn until the full-data policy succeeds in 15–85% of its trials and 100 demonstrations, spent as well
+    as can be, gain three points or more.
+    """
+    name = [ord(letter) for letter in family.name]
+    rng = np.random.default_rng([seed, count, index, *name])
+    for _ in range(_TRIES):
+        setting = Setting(count, DEMOS, int(rng.choice([0, 0, DEMOS])))
+        surface = family.draw(setting, rng)
+        noise, common = rng.uniform(*NOISE), rng.uniform(*COMMON)
+        world = World(
+            family.name,
+            setting,
+            surface,
+            float(noise * np.sqrt(common)),
+            float(noise * np.sqrt(1 - common)),
+            bool(rng.integers(2)),
+            int(rng.integers(2**31)),
+        )
+        before = float(world.score(world.now))
+        if not INITIAL[0] <= before <= INITIAL[1]:
+            continue
+        if float(world.score(best_allocation(world.score, world.now, WORTH_BUDGET) + world.now)) - before >= WORTH:
+            return world
+    raise FscError(
+        f"family {family.name!r} gave no world worth deciding in {_TRIES} draws",
+        hint=f"the score at {DEMOS} demos of each factor must lie in {INITIAL} and 100 more must gain {WORTH}",
+    )

@@ -1,6 +1,6 @@
 """Updates per second of many policies at once on a GPU, against our plain loop and against the arithmetic floor.
 
-    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--quick] [--check] [--profile]
+    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--sizes 96x1 192x2] [--check] [--profile]
 
 `--check` first trains the same small policies both ways and compares their losses. The floor is the larger of two
 times: the multiply-adds of an update at the rate of a large bfloat16 matrix product measured in the same run, and the
@@ -102,6 +102,7 @@ def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, se
         return count * rate(step, seconds), ready
 
 
+SIZES = ("96x1", "192x2", "128x1", "192x1", "96x2", "128x2")
 KINDS = {
     "optimiser, averaging, clipping": ("multi_tensor", "foreach", "adam", "lpnorm"),
     "convolutions and matrix products": (
@@ -212,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--quick", action="store_true", help="96 px and one camera only")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help="pixels x cameras")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
@@ -232,7 +233,7 @@ def main() -> None:
     print("| image | cameras | policies | plain loop | many | ratio | floor | share of floor | seconds to start |")
     print("|---|---|---|---|---|---|---|---|---|")
     config = DiffusionConfig.preset("paper")
-    sizes = [(96, 1)] if options.quick else [(96, 1), (192, 2), (128, 1), (192, 1), (96, 2), (128, 2)]
+    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
     for size, cameras in sizes:
         table = frames(size, cameras, episodes=30 if size < 192 else 15)
         slow = plain(table, replace(config, precision="float32"), options.device, options.seconds)
@@ -242,7 +243,7 @@ def main() -> None:
             row = f"{slow:.1f} | {fast:.1f} | {fast / slow:.1f}× | {limit:.0f} | {fast / limit:.0%} | {ready:.0f}"
             print(f"| {size} px | {cameras} | {count} | {row} |", flush=True)
     if options.profile:
-        for size, cameras in [(96, 1)] if options.quick else [(96, 1), (192, 2)]:
+        for size, cameras in sizes[:2]:
             print(f"\n## Where the time goes: {size} px, {cameras} camera{'s' * (cameras > 1)}")
             for count in (1, 12):
                 profile(frames(size, cameras, episodes=15), config, options.device, count)

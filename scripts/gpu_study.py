@@ -1,36 +1,58 @@
-"""Train and measure every policy of a simulated study on one GPU, with numpy, scipy and torch alone.
+"""A simulated study on one GPU, with numpy, scipy and torch alone: train policies while others are being measured.
 
-    python scripts/gpu_study.py --task maniskill/pull-visual --out results/pull-visual --seed 0 \\
-        --policy '{"prediction": "sample", "noise_samples": 4, "updates": 6000}' --image-size 96 --states 6
+    python scripts/gpu_study.py check --task maniskill/pull-visual --out OUT --image-size 96 \\
+        --policy '{"prediction": "sample", "noise_samples": 4}' --variants '{"6k": {"updates": 6000}, …}'
+    python scripts/gpu_study.py study --task … --out OUT --seeds 0 1
+    python scripts/gpu_study.py loop  --task … --out OUT --seeds 0 1 --budgets 100 20
 
-For machines on which only torch and the simulator are installed. Writes into OUT, policy by policy: `results.csv`
-(scores per factor, the general form that `fsc import` and `fsc recommend` read), `similarity.json` (for FSC-Proxy) and
-`settings.json`. Rows that are there already are not made again, so a study may be filled over several short calls.
+For machines on which only torch and the simulator are installed; elsewhere `fsc run` does the same. `check` trains the
+full-data policy in several ways and measures it on held-out and on nominal scenes (`check.csv`). `study` trains and
+measures every policy of the plan: `results.csv` (scores per factor, the general form that `fsc recommend` reads) and
+`similarity.json` (for FSC-Proxy). `loop` asks every rule what to collect, collects it, trains and measures
+(`outcomes.csv`). Rows that are there already are not made again, so a study may be filled over several short calls.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import json
+import multiprocessing
+import os
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.design import PlannedRun, plan
+from factored_scaling.core.design import RunSpec, plan, run_on
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.core.recommend import predicted_score, recommend
+from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.lab import DATASET_STRIDE, Lab
-from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.policies.diffusion import load_policy
 from factored_scaling.policies.many import Job, train_many
+from factored_scaling.sim import Condition
 
 BEGAN = time.time()
+# What each rule is called in outcomes.csv, as in `fsc reproduce`: (strategy, fit).
+RULES = {
+    "group, top": ("top", "power-law"),
+    "group, all": ("all", "power-law"),
+    "equal": ("equal", "power-law"),
+    "greedy": ("greedy", "power-law"),
+    "surface": ("auto", "surface"),
+}
 
 
 def say(*words: object) -> None:
@@ -42,93 +64,360 @@ class Watch:
     """Progress every twenty seconds."""
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._last = time.time()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        if time.time() - self._last > 20 or done >= total:
+        if time.time() - self._last > 20:
             self._last = time.time()
             say(f"{done} of {total} {note}")
 
 
-def measured(path: Path) -> set[tuple[str, ...]]:
-    """Training sets and seeds that have their rows already."""
-    if not path.exists():
-        return set()
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {(*(v for k, v in row.items() if k.startswith("demos:")), row["seed"]) for row in rows}
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One policy to measure: where it lies, what its rows are called, and its training set's first pictures."""
+
+    label: tuple[Any, ...]
+    run: RunSpec
+    folder: Path
+    firsts: Path
+    nominal: int = 0
 
 
-def key_of(run: PlannedRun) -> tuple[str, ...]:
-    return (*(str(count) for count in run.demos.values()), str(run.spec.seed))
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What was measured of a policy: scores by factor (None: nominal scenes), similarities by k, seconds."""
+
+    task: Task
+    scores: dict[str | None, list[float]]
+    similarities: dict[str, list[float]]
+    seconds: float
 
 
-def evaluate(lab: Lab, run: PlannedRun, folder: Path, out: Path, device: str) -> float:
-    """Roll one policy out, append its rows, keep its similarities; returns its mean score."""
-    scores: dict[str, list[float]] = defaultdict(list)
-    for trial in lab.evaluate(run.spec, folder, (), Watch()):
-        scores[trial.factor[0]].append(trial.score)
-    path = out / "results.csv"
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if fresh:
-            writer.writerow([*(f"demos:{name}" for name in run.demos), "factor", "score", "trials", "seed"])
-        for factor, values in scores.items():
-            mean = sum(values) / len(values)
-            writer.writerow([*run.demos.values(), factor, repr(mean), len(values), run.spec.seed])
-    similarities = cosine_similarities(lab.embed_held_out(folder, run.spec), lab.embed(folder, run.spec.episodes))
-    kept = json.loads((out / "similarity.json").read_text()) if (out / "similarity.json").exists() else {}
-    kept["/".join(key_of(run))] = {str(k): nearest_mean(similarities, k).round(5).tolist() for k in KS}
-    (out / "similarity.json").write_text(json.dumps(kept))
-    every = [score for values in scores.values() for score in values]
-    return sum(every) / len(every)
+def measure(inbox: Any, outbox: Any, task: str, image_size: int | None, work: Path, device: str, share: int) -> None:
+    """A process that measures policies until it is sent None."""
+    os.environ["FSC_SIM_PROCESSES"] = str(share)
+    lab = Lab(task, work, device, image_size)
+    held_out: Any = None
+    while (item := inbox.get()) is not None:
+        began = time.time()
+        scores: dict[str | None, list[float]] = defaultdict(list)
+        for trial in lab.evaluate(item.run, item.folder, (), lambda done, total, note="": None):
+            scores[trial.factor[0]].append(trial.score)
+        policy = load_policy(item.folder, device)
+        if item.nominal:
+            conditions = [Condition(None, 0, state) for state in range(item.nominal)]
+            rolled = lab.task.rollout(policy.actor(item.run.seed), conditions, policy.config.execute, device)
+            scores[None] = [score for _, score in rolled]
+        if held_out is None:
+            held_out, _ = lab.task.first_frames(lab.conditions(item.run.evaluation), device)
+        near = cosine_similarities(policy.embed(held_out), policy.embed(FrameTable.load(item.firsts).images))
+        kept = {str(k): nearest_mean(near, k).round(5).tolist() for k in KS}
+        outbox.put(Measured(item, dict(scores), kept, time.time() - began))
+    close = getattr(lab.task, "close", None)
+    if close is not None:
+        close()
+
+
+class Hall:
+    """The processes that measure, and what is still with them."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.inbox: Any = context.Queue()
+        self.outbox: Any = context.Queue()
+        self.open = 0
+        share = max(1, (os.cpu_count() or 1) // options.evaluators)
+        given = (options.task, options.image_size, options.work, options.device, share)
+        self._processes = [
+            context.Process(target=measure, args=(self.inbox, self.outbox, *given)) for _ in range(options.evaluators)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def send(self, task: Task) -> None:
+        """Measure this policy when somebody is free."""
+        self.open += 1
+        self.inbox.put(task)
+
+    def receive(self, wait: bool) -> list[Measured]:
+        """What has been measured by now; with `wait`, at least one while any is open."""
+        found = []
+        while self.open and (wait or not self.outbox.empty()):
+            if not any(process.is_alive() for process in self._processes):
+                raise SystemExit("the processes that measure have died")
+            try:
+                found.append(self.outbox.get(timeout=5))
+            except Exception:  # queue.Empty, of a context's queue
+                continue
+            self.open -= 1
+            wait = False
+        return found
+
+    def close(self) -> None:
+        """Send everybody home."""
+        for _ in self._processes:
+            self.inbox.put(None)
+        for process in self._processes:
+            process.join(30)
+
+
+class Room:
+    """One seed of a study: its demonstrations, its specification and its training set's pictures."""
+
+    def __init__(self, options: argparse.Namespace, seed: int, lab: Lab) -> None:
+        self.options, self.seed, self.lab = options, seed, lab
+        self.spec = StudySpec(
+            factors=dict.fromkeys(lab.task.factors, options.demos),
+            name=options.task,
+            first_seed=seed,
+            task=options.task,
+            policy={"preset": "paper", **options.policy},
+            evaluation={"initial_states": options.states},
+        )
+
+    def collect(self, more: Mapping[str, int] | None = None) -> Dataset:
+        """The study's demonstrations, and `more` of each factor after them."""
+        counts = {name: size + (more[name] if more else 0) for name, size in self.spec.sizes.items()}
+        return Dataset(tuple(self.lab.collect(counts, self.seed * DATASET_STRIDE, Watch())))
+
+    def ordered(self, order: Mapping[str, int]) -> RunSpec:
+        """The run on the study's demonstrations and what a rule ordered."""
+        first = self.seed * DATASET_STRIDE
+        sizes = {name: size + order[name] for name, size in self.spec.sizes.items()}
+        return run_on(self.spec, [f"{n}/{first + i}" for n, size in sizes.items() for i in range(size)], self.seed)
+
+
+def first_pictures(table: FrameTable, episodes: Sequence[str], path: Path) -> Path:
+    """The first frame of each episode, for the processes that measure."""
+    place = {id_: index for index, id_ in enumerate(table.ids)}
+    chosen = [place[id_] for id_ in episodes]
+    rows = table.starts[chosen]
+    factors = tuple(table.factors[index] for index in chosen)
+    starts = np.arange(len(rows) + 1, dtype=np.int64)
+    FrameTable(table.images[rows], table.state[rows], table.action[rows], starts, tuple(episodes), factors).save(path)
+    return path
+
+
+def train_and_send(
+    options: argparse.Namespace,
+    table: FrameTable,
+    runs: Sequence[tuple[tuple[Any, ...], RunSpec]],
+    hall: Hall,
+    files: Files,
+    nominal: Sequence[int] = (),
+) -> None:
+    """Train the runs together; each goes to be measured as soon as it is done, some on nominal scenes too."""
+    tasks = {}
+    for number, (label, run) in enumerate(runs):
+        folder = options.work / run.digest
+        firsts = first_pictures(table, run.episodes, folder / "firsts")
+        tasks[folder] = Task(label, run, folder, firsts, options.nominal if number in nominal else 0)
+    jobs = [Job(t.run.episodes, policy_config(t.run.policy), t.run.seed, folder) for folder, t in tasks.items()]
+    waiting = dict(tasks)
+    watch = Watch()
+
+    def look(done: int, total: int, note: str = "") -> None:
+        for folder in [folder for folder in waiting if (folder / "policy.json").exists()]:
+            hall.send(waiting.pop(folder))
+        files.write(hall.receive(wait=False))
+        watch(done, total, note)
+
+    began = time.time()
+    failures = train_many(
+        table, jobs, look, options.device, 10**9, side_by_side=options.together, compiled=not options.plain
+    )
+    look(1, 1)
+    updates = sum(job.config.updates for job in jobs)
+    say(f"{len(jobs)} policies, {updates} updates in {time.time() - began:.0f} s")
+    for folder, reason in failures.items():
+        say(tasks[folder].label, "failed:", reason)
+
+
+class Files:
+    """The rows in OUT, and which are there already."""
+
+    def __init__(self, out: Path, factors: Sequence[str]) -> None:
+        self.out, self.factors = out, tuple(factors)
+        out.mkdir(parents=True, exist_ok=True)
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The rows of a file, none when it does not exist."""
+        path = self.out / name
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
+        """One more row."""
+        path = self.out / name
+        fresh = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            if fresh:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def results(self, seed: int) -> Results:
+        """What was measured of the study with this seed."""
+        rows = [row for row in self.rows("results.csv") if row["seed"] == str(seed)]
+        return Results.from_rows(
+            {
+                "demos": {name: int(row[f"demos:{name}"]) for name in self.factors},
+                "factor": row["factor"],
+                "score": float(row["score"]),
+                "trials": int(row["trials"]),
+                "seed": seed,
+            }
+            for row in rows
+        )
+
+    def write(self, found: Sequence[Measured]) -> None:
+        """Keep what was measured."""
+        for one in found:
+            kind, *rest = one.task.label
+            every = [score for factor, scores in one.scores.items() if factor is not None for score in scores]
+            mean = sum(every) / len(every)
+            by_factor = {name: sum(one.scores[name]) / len(one.scores[name]) for name in self.factors}
+            shown_as = [row["method"] for row in rest[0]] if kind == "loop" else rest
+            say(
+                f"{kind} {shown_as}: {mean:.3f} in {one.seconds:.0f} s,", {n: round(s, 2) for n, s in by_factor.items()}
+            )
+            if kind == "study":
+                demos, seed = rest
+                for name in self.factors:
+                    named = {f"demos:{n}": demos[n] for n in self.factors}
+                    measured = {"factor": name, "score": repr(by_factor[name]), "trials": len(one.scores[name])}
+                    self.append("results.csv", {**named, **measured, "seed": seed})
+                self._similar("/".join(map(str, [*demos.values(), seed])), one.similarities)
+            nominal = one.scores.get(None, [])
+            solved = (
+                {"nominal": round(sum(nominal) / len(nominal), 4), "nominal_trials": len(nominal)} if nominal else {}
+            )
+            shown = {f"score:{name}": round(score, 4) for name, score in by_factor.items()}
+            if kind == "check" or nominal:
+                name = rest[0] if kind == "check" else "full data"
+                row = {"name": name, "seed": one.task.run.seed, **solved}
+                self.append("check.csv", {**row, "score": round(mean, 4), "trials": len(every), **shown})
+            if kind == "loop":
+                for row in rest[0]:
+                    self.append("outcomes.csv", {**row, "score": round(mean, 4), "trials": len(every), **shown})
+
+    def _similar(self, key: str, similarities: dict[str, list[float]]) -> None:
+        path = self.out / "similarity.json"
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**kept, key: similarities}))
+
+
+def check(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
+    """The full-data policy in several ways."""
+    room = Room(options, options.seeds[0], lab)
+    episodes = [episode.id for episode in room.collect().episodes]
+    table = lab.frames(episodes, Watch())
+    say(f"{len(table.images)} frames")
+    runs = []
+    for name, changes in options.variants.items():
+        run = run_on(room.spec, episodes, room.seed)
+        runs.append((("check", name), dataclasses.replace(run, policy={**run.policy, **changes})))
+    train_and_send(options, table, runs, hall, files, range(len(runs)))
+
+
+def study(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
+    """Every policy of the plan, seed by seed; the next seed's demonstrations are made meanwhile."""
+    rooms = [Room(options, seed, lab) for seed in options.seeds]
+    files.out.joinpath("spec.json").write_text(json.dumps(rooms[0].spec.to_mapping(), indent=1) + "\n")
+    done = {(*(row[f"demos:{n}"] for n in files.factors), row["seed"]) for row in files.rows("results.csv")}
+    with ThreadPoolExecutor(1) as thread:
+        collected = [thread.submit(room.collect) for room in rooms]
+        for room, future in zip(rooms, collected, strict=True):
+            dataset = future.result()
+            table = lab.frames([episode.id for episode in dataset.episodes], Watch())
+            runs = [
+                (("study", run.demos, room.seed), run.spec)
+                for run in plan(room.spec, dataset)
+                if (*map(str, run.demos.values()), str(room.seed)) not in done
+            ]
+            say(f"seed {room.seed}: {len(table.images)} frames, {len(runs)} policies")
+            for start in range(0, len(runs), options.together):
+                # The full-data policy, first in the plan, is measured on nominal scenes too.
+                batch = runs[start : start + options.together]
+                full = [number for number, (label, _) in enumerate(batch) if label[1] == room.spec.sizes]
+                train_and_send(options, table, batch, hall, files, full)
+
+
+def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
+    """What came of every rule's order."""
+    done = {(row["seed"], row["budget"], row["method"]) for row in files.rows("outcomes.csv")}
+    orders: dict[int, dict[tuple[int, ...], list[dict[str, Any]]]] = {}
+    rooms = {seed: Room(options, seed, lab) for seed in options.seeds}
+    for seed, room in rooms.items():
+        orders[seed] = defaultdict(list)
+        for budget in options.budgets:
+            for method in options.rules:
+                if (str(seed), str(budget), method) in done:
+                    continue
+                strategy, fit = RULES[method]
+                answer = recommend(room.spec, files.results(seed), budget, strategy, fit)
+                predicted = getattr(answer, "expected", None)
+                if predicted is None:
+                    predicted = predicted_score(room.spec, answer.curves, answer.allocation)
+                row = {"task": options.task, "demos": options.demos, "seed": seed, "budget": budget, "method": method}
+                row["predicted"] = "" if predicted is None else f"{predicted:.4f}"
+                row |= {f"collect:{name}": count for name, count in answer.allocation.items()}
+                orders[seed][tuple(answer.allocation.values())].append(row)
+                say(f"seed {seed}, K = {budget}, {method}:", answer.allocation, "predicted", row["predicted"])
+
+    def gather(seed: int) -> Dataset:
+        asked = list(orders[seed])
+        most = {name: max(order[i] for order in asked) for i, name in enumerate(files.factors)}
+        return rooms[seed].collect(most)
+
+    asking = [seed for seed in options.seeds if orders[seed]]
+    with ThreadPoolExecutor(1) as thread:
+        collected = [thread.submit(gather, seed) for seed in asking]
+        for seed, future in zip(asking, collected, strict=True):
+            table = lab.frames([episode.id for episode in future.result().episodes], Watch())
+            runs = [
+                (("loop", rows), rooms[seed].ordered(dict(zip(files.factors, order, strict=True))))
+                for order, rows in orders[seed].items()
+            ]
+            say(f"seed {seed}: {len(table.images)} frames, {len(runs)} different orders")
+            for start in range(0, len(runs), options.together):
+                train_and_send(options, table, runs[start : start + options.together], hall, files)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("check", "study", "loop"))
     parser.add_argument("--task", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-study"), help="frames and policies, not kept")
     parser.add_argument("--demos", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0, help="which demonstrations and weights")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each draws demonstrations and weights anew")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[100])
+    parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES)[:4])
+    parser.add_argument("--variants", type=json.loads, default={"as given": {}})
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--states", type=int, default=6, help="initial states per held-out setting")
+    parser.add_argument("--nominal", type=int, default=60, help="trials of the full-data policy in nominal scenes")
     parser.add_argument("--policy", type=json.loads, default={})
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plain", action="store_true", help="capture without compiling first: quicker to start")
-    parser.add_argument("--policies", type=int, help="only the first so many of the plan")
+    parser.add_argument("--together", type=int, default=5, help="policies trained side by side")
+    parser.add_argument("--evaluators", type=int, default=2, help="policies measured side by side")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-
+    options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)
-    settings: dict[str, Any] = {"task": options.task, "image_size": lab.task.image_size, "policy": options.policy}
-    spec = StudySpec(
-        factors=dict.fromkeys(lab.task.factors, options.demos),
-        name=options.task,
-        first_seed=options.seed,
-        task=options.task,
-        policy={"preset": "paper", **options.policy},
-        evaluation={"initial_states": options.states},
-    )
-    (options.out / "settings.json").write_text(json.dumps({**settings, "spec": spec.to_mapping()}, indent=1) + "\n")
-    episodes = lab.collect(spec.sizes, options.seed * DATASET_STRIDE, Watch())
-    done = measured(options.out / "results.csv")
-    runs = [run for run in plan(spec, Dataset(tuple(episodes)))[: options.policies] if key_of(run) not in done]
-    table = lab.frames([episode.id for episode in episodes], Watch())
-    config = DiffusionConfig.from_mapping(spec.policy)
-    jobs = [Job(run.spec.episodes, config, run.spec.seed, options.work / run.spec.digest) for run in runs]
-    say(f"{len(table.images)} frames; {len(runs)} policies to train, {config.updates} updates each")
-    failures = train_many(table, jobs, Watch(), options.device, side_by_side=12, compiled=not options.plain)
-    for run, job in zip(runs, jobs, strict=True):
-        if job.folder in failures:
-            say(run.demos, "failed:", failures[job.folder])
-            continue
-        nominal = load_policy(job.folder, options.device).description["final_loss"]
-        say(run.demos, f"loss {nominal:.5f}, score {evaluate(lab, run, job.folder, options.out, options.device):.3f}")
+    files = Files(options.out, lab.task.factors)
+    hall = Hall(options)
+    {"check": check, "study": study, "loop": loop}[options.what](options, lab, hall, files)
+    while hall.open:
+        files.write(hall.receive(wait=True))
+    hall.close()
     close = getattr(lab.task, "close", None)
     if close is not None:
         close()
+    say("done")
 
 
 if __name__ == "__main__":

@@ -116,6 +116,8 @@ class Flight:
         self.graph: torch.cuda.CUDAGraph | None = None
         self._loss: Callable[[Draw], Tensor] = self.learner.loss
         if compiled:
+            for tensor in (frames.images, frames.state, frames.action, frames.last):
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
             self._loss = torch.compile(self.learner.loss, dynamic=False)
 
     def capture(self) -> None:

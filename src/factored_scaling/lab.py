@@ -89,19 +89,37 @@ class Lab:
 
     def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
         """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
-        from factored_scaling.policies.diffusion import load_policy
+        for _, trial in self.evaluate_many([run], [folder], [done], progress):
+            yield trial
 
-        policy = load_policy(folder, self.device)
-        conditions = self.conditions(run.evaluation)
+    def evaluate_many(
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], done: Sequence[Collection[str]], progress: Progress
+    ) -> Iterator[tuple[int, Trial]]:
+        """Roll several policies out side by side; yields (which run, trial). Scores are those of one at a time.
+
+        The runs must share evaluation and policy settings, as those of one study do.
+        """
+        from factored_scaling.policies.diffusion import load_policy
+        from factored_scaling.policies.inference import Sampler, Team
+
+        if any((run.evaluation, run.policy) != (runs[0].evaluation, runs[0].policy) for run in runs):
+            raise InvalidInput("runs with different evaluation or policy settings cannot be rolled out together")
+        samplers = [Sampler(load_policy(folder, self.device)) for folder in folders]
+        execute = samplers[0].policy.config.execute
+        conditions = self.conditions(runs[0].evaluation)
         for start in range(0, len(conditions), CHUNK):
             chunk = conditions[start : start + CHUNK]
             progress(start, len(conditions), "rolling out")
-            if all(condition.key in done for condition in chunk):
-                continue
-            actor = policy.actor(run.seed * len(conditions) + start)
-            for condition, score in self.task.rollout(actor, chunk, policy.config.execute, self.device):
+            missing = [one for one in range(len(runs)) if any(condition.key not in done[one] for condition in chunk)]
+            seeds = [runs[one].seed * len(conditions) + start for one in missing]
+            team = Team([samplers[one] for one in missing], seeds, len(chunk))
+            for row, score in self.task.rollout_many(team, len(missing), chunk, execute, self.device):
+                condition = chunk[row % len(chunk)]
                 assert condition.factor is not None
-                yield Trial(condition.key, score, (condition.factor,), str(condition.setting))
+                yield (
+                    missing[row // len(chunk)],
+                    Trial(condition.key, score, (condition.factor,), str(condition.setting)),
+                )
         progress(len(conditions), len(conditions), "rolling out")
 
     def conditions(self, evaluation: Mapping[str, Any]) -> list[Condition]:

@@ -70,6 +70,33 @@ def test_an_evaluation_with_killed_processes_ends_complete_and_the_same() -> Non
     assert disturbed.seen == calm.seen
 
 
+def test_policies_side_by_side_meet_what_each_would_meet_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_maniskill()
+    task = make_task(NAME, 32, processes=2)
+    task.max_steps = 24
+    conditions = spread(task.factors, 5)
+    monkeypatch.setattr("factored_scaling.sim.maniskill.task.LANES_EACH", 64)
+    killed: list[int] = []
+
+    def kill(call: int) -> None:
+        if call == 7:
+            killed.append(task.pool(True).pids()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    try:
+        alone, together = Wanderer(), Wanderer(kill)
+        scores = [score for _, score in task.rollout(alone, conditions)]
+        rows = dict(task.rollout_many(together, 3, conditions))
+    finally:
+        task.close()
+    assert killed
+    assert [rows[row] for row in range(15)] == scores * 3
+    for policy in range(3):
+        assert {row: together.seen[5 * policy + row] for row in range(5)} == alone.seen
+        mine = [[row % 5 for row in batch] for batch in together.batches if batch[0] // 5 == policy]
+        assert mine == alone.batches
+
+
 def test_processes_that_keep_dying_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     needs_maniskill()
     task = make_task(NAME, 32, processes=1)

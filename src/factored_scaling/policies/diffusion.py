@@ -124,15 +124,18 @@ class Actor:
     def __call__(self, images: Tensor, state: Tensor, rows: Tensor) -> Tensor:
         """Actions for the trials `rows`, on the device the state came from."""
         device = self.policy.signal.device
-        trials = rows.cpu().numpy()
+        noise = self.noise(rows.cpu().numpy()).to(device)
+        return self.policy.sample(images.to(device), state.to(device), noise).to(state.device)
+
+    def noise(self, trials: NDArray[np.int64]) -> Tensor:
+        """What the trials' next decisions are denoised from, on the CPU; each trial's decisions are counted."""
         if len(trials) and trials.max() >= len(self.decisions):
             more = int(trials.max()) + 1 - len(self.decisions)
             self.decisions = np.concatenate([self.decisions, np.zeros(more, dtype=np.int64)])
         horizon, size = self.policy.config.horizon, self.policy.shape[-1]
-        noise = trial_noise(self.seed, trials, self.decisions[trials], horizon * size).reshape(-1, horizon, size)
+        noise = trial_noise(self.seed, trials, self.decisions[trials], horizon * size)
         self.decisions[trials] += 1
-        actions = self.policy.sample(images.to(device), state.to(device), torch.from_numpy(noise).to(device))
-        return actions.to(state.device)
+        return torch.from_numpy(noise.reshape(-1, horizon, size))
 
 
 class DiffusionLearner:

@@ -65,3 +65,12 @@ class Task(Protocol):
     ) -> Iterator[tuple[Condition, float]]:
         """Run the policy under every condition and yield each one's score, in the order of the conditions."""
         ...
+
+    def rollout_many(
+        self, act: Act, policies: int, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
+    ) -> Iterator[tuple[int, float]]:
+        """Several policies behind one `act`, side by side: row r is condition r mod n of policy r div n.
+
+        Yields (row, score), each policy's rows in order. A policy meets the batches that it would meet alone.
+        """
+        ...

@@ -1,4 +1,4 @@
-"""Rollouts: trials side by side in lanes, in two halves: one moves while the policy thinks for the other.
+"""Rollouts: trials side by side in lanes, in two halves per policy: the others move while it thinks for one.
 
 Which trials share a batch follows from the trials alone, not from timing or the number of processes, and a process that
 dies is replaced by one that repeats its trials' actions. So the policy meets the same batches every time.
@@ -49,40 +49,55 @@ class _Trial:
 
 
 def run_lanes(
-    pool: Pool, act: Act, scenes: Sequence[Scene], execute: int, max_steps: int, device: str
+    pool: Pool,
+    act: Act,
+    scenes: Sequence[Scene],
+    execute: int,
+    max_steps: int,
+    device: str,
+    policies: Sequence[int] = (0,),
 ) -> Iterator[tuple[int, bool]]:
-    """Roll the policy out in every scene; yields (index of the scene, success) as trials end."""
-    waiting = deque(enumerate(scenes))
-    lanes = range(min(LANES, len(scenes)))
-    halves = [_Half(pool, lanes[0::2]), _Half(pool, lanes[1::2])]
+    """Roll the policies out in every scene; yields (row, success) as trials end.
+
+    Row r is scene r mod n of policy r div n. Every policy has two halves; the halves take turns in a fixed order.
+    """
+    firsts: list[_Half] = []
+    seconds: list[_Half] = []
+    for place, policy in enumerate(policies):
+        waiting = deque(enumerate(scenes, policy * len(scenes)))
+        lanes = range(place * LANES, place * LANES + min(LANES, len(scenes)))
+        firsts.append(_Half(pool, lanes[0::2], waiting))
+        seconds.append(_Half(pool, lanes[1::2], waiting))
+    halves = [*firsts, *seconds]
     try:
         for half in halves:
-            half.go(waiting)
+            half.go()
         while any(half.trials for half in halves):
             for half in halves:
                 if half.trials:
                     yield from half.meet(max_steps)
                     half.decide(act, min(execute, max_steps), max_steps, device)
-                    half.go(waiting)
+                    half.go()
     finally:
         pool.forget()  # when the caller stops half-way, answers are on their way
 
 
 class _Half:
-    """Lanes that decide together, spread evenly over the processes."""
+    """Lanes of one policy that decide together, spread evenly over the processes; `waiting` are trials to begin."""
 
-    def __init__(self, pool: Pool, lanes: Sequence[int]) -> None:
+    def __init__(self, pool: Pool, lanes: Sequence[int], waiting: deque[tuple[int, Scene]]) -> None:
         self.pool = pool
         self.lanes = lanes
+        self.waiting = waiting
         self.trials: list[_Trial] = []
         self.sent: dict[int, Ticket] = {}  # per process, for the moves that are under way
 
-    def go(self, waiting: deque[tuple[int, Scene]]) -> None:
+    def go(self) -> None:
         """Begin the next trials in free lanes and send every lane's move."""
         busy = {trial.lane for trial in self.trials}
         for lane in self.lanes:
-            if lane not in busy and waiting:
-                self.trials.append(_Trial(*_swap(lane, waiting.popleft())))
+            if lane not in busy and self.waiting:
+                self.trials.append(_Trial(*_swap(lane, self.waiting.popleft())))
         self.trials.sort(key=lambda trial: trial.lane)
         for process in sorted({self._process(trial) for trial in self.trials}):
             self._send(process)

@@ -13,7 +13,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownTask
 from factored_scaling.sim import drawing
 from factored_scaling.sim.maniskill import factors
-from factored_scaling.sim.maniskill.lanes import run_lanes
+from factored_scaling.sim.maniskill.lanes import LANES, run_lanes
 from factored_scaling.sim.maniskill.pool import Pool
 from factored_scaling.sim.maniskill.recordings import Recording, Recordings
 from factored_scaling.sim.maniskill.rules import ACTION_SIZE, SETTINGS, STATE_SIZE, Rules
@@ -23,6 +23,8 @@ from factored_scaling.sim.task import Act, Condition, DemoRequest
 
 IMAGE_SIZES = (16, 1024)
 ATTEMPTS = 20
+MOST_AT_ONCE = 4  # policies that are rolled out side by side; more would only wait longer for the same processes
+LANES_EACH = 16  # scenes that a process may hold, each some tens of MB
 PROCESSES = "FSC_SIM_PROCESSES"  # environment variable: how many simulator processes, unless told otherwise
 
 
@@ -104,16 +106,30 @@ class ManiSkillTask:
         self, act: Act, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
     ) -> Iterator[tuple[Condition, float]]:
         """Run the policy under every condition and yield each one's score (1 or 0), in the order of the conditions."""
+        for row, score in self.rollout_many(act, 1, conditions, execute, device):
+            yield conditions[row], score
+
+    def rollout_many(
+        self, act: Act, policies: int, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
+    ) -> Iterator[tuple[int, float]]:
+        """Several policies behind one `act`: row r is condition r mod n of policy r div n. Yields (row, score).
+
+        Policies have lanes of their own in the same processes: while one thinks, the scenes of the others move.
+        """
         if execute < 1:
             raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")
         scenes = [factors.trial_scene(self.rules, condition) for condition in conditions]
-        scores: dict[int, float] = {}
-        waiting = 0
-        for row, done in run_lanes(self.pool(True), act, scenes, execute, self.max_steps, device):
-            scores[row] = float(done)
-            while waiting in scores:
-                yield conditions[waiting], scores.pop(waiting)
-                waiting += 1
+        at_once = max(1, min(MOST_AT_ONCE, self.processes * LANES_EACH // LANES))
+        for policy in range(0, policies, at_once):
+            crew = range(policy, min(policy + at_once, policies))
+            waiting = {one: one * len(scenes) for one in crew}
+            scores: dict[int, float] = {}
+            for row, done in run_lanes(self.pool(True), act, scenes, execute, self.max_steps, device, crew):
+                scores[row] = float(done)
+                one = row // len(scenes)
+                while waiting[one] in scores:
+                    yield waiting[one], scores.pop(waiting[one])
+                    waiting[one] += 1
 
     def pool(self, render: bool) -> Pool:
         """The processes that render, or the ones that do not."""

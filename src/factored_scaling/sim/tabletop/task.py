@@ -72,23 +72,34 @@ class TabletopTask:
         self, act: Act, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
     ) -> Iterator[tuple[Condition, float]]:
         """Run the policy under every condition and yield each one's score (1 or 0), in the order of the conditions."""
+        for row, score in self.rollout_many(act, 1, conditions, execute, device):
+            yield conditions[row], score
+
+    def rollout_many(
+        self, act: Act, policies: int, conditions: Sequence[Condition], execute: int = 8, device: str = "cpu"
+    ) -> Iterator[tuple[int, float]]:
+        """Several policies behind one `act`: row r is condition r mod n of policy r div n. Yields (row, score)."""
         if execute < 1:
             raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")
-        share = _batch(device)
-        for first in range(0, len(conditions), share):
-            part = conditions[first : first + share]
-            scores = self._roll(act, part, first, execute, device)
-            yield from zip(part, scores, strict=True)
+        share, count = _batch(device), len(conditions)
+        at_once = max(1, share // max(1, count))
+        for policy in range(0, policies, at_once):
+            for start_at in range(0, count, share):
+                first = policy * count + start_at
+                scenes = [
+                    factors.trial_scene(self.rules, condition) for condition in conditions[start_at : start_at + share]
+                ]
+                batch = SceneBatch.stack(scenes * min(at_once, policies - policy), device)
+                yield from enumerate(self._roll(act, batch, first, execute), first)
 
     def frames(self, scenes: SceneBatch) -> torch.Tensor:
         """What the cameras see before anything has moved."""
         return render(self.rules, scenes, start(self.rules, scenes), self.image_size)
 
-    def _roll(self, act: Act, conditions: Sequence[Condition], first: int, execute: int, device: str) -> list[float]:
-        scenes = self._trials(conditions, device)
+    def _roll(self, act: Act, scenes: SceneBatch, first: int, execute: int) -> list[float]:
         now = start(self.rules, scenes)
-        rows = torch.arange(len(conditions), device=device)
-        scores = torch.zeros(len(conditions), device=device)
+        rows = torch.arange(len(now.joints), device=now.joints.device)
+        scores = torch.zeros(len(rows), device=rows.device)
         taken = 0
         while taken < self.max_steps and len(rows):
             with torch.no_grad():

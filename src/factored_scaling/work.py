@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
 from factored_scaling.core.scores import Trial
@@ -18,8 +19,10 @@ from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
+from factored_scaling.trainers import OutsideTrainer, load_trainer
 
 MOST_DEATHS = 5
+TRAINED = "trained"  # kind of the documents that say where a policy lies and which command made it
 
 # What workers say: (kind, run id, …). Shown by the command line, ignored by tests.
 Message = tuple[str, int, int, int, str]
@@ -37,6 +40,8 @@ class WorkOptions:
     device: str = "cpu"
     # keep the similarities that FSC-Proxy needs
     proxy: bool = True
+    # the study's `trainer:`; empty when the simulator trains
+    trainer: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_folder(folder: Path, digest: str) -> Path:
@@ -46,9 +51,10 @@ def run_folder(folder: Path, digest: str) -> Path:
 
 def work(line: Line, address: str | Path, study_id: int, folder: Path, options: WorkOptions) -> None:
     """Take runs until none is left. Waits for runs that others hold: if their worker dies, they come back."""
-    _limit_threads(options.device)
+    if not options.trainer:
+        _limit_threads(options.device)
     with Study.open_by_id(address, study_id) as study:
-        lab: Lab | None = None
+        lab: Lab | OutsideTrainer | None = None
         while not line.stopping:
             taken = study.ask(1, lease_seconds=options.lease_seconds)
             if not taken:
@@ -56,11 +62,11 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
                     return
                 time.sleep(0.5)
                 continue
-            lab = lab if lab is not None else Lab.of_run(taken[0].spec, folder, options.device)
+            lab = lab if lab is not None else _lab(taken[0], folder, options)
             carry_out(study, taken[0], lab, line, options)
 
 
-def carry_out(study: Study, run: Run, lab: Lab, line: Line, options: WorkOptions) -> None:
+def carry_out(study: Study, run: Run, lab: Lab | OutsideTrainer, line: Line, options: WorkOptions) -> None:
     """One run from lease to done; an error is kept with the run, a stop gives it back unfinished."""
     folder = run_folder(lab.folder, run.spec.digest)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,9 +89,16 @@ def carry_out(study: Study, run: Run, lab: Lab, line: Line, options: WorkOptions
             lab.train(run.spec, folder, progress)
             write("trained")
             stage = "evaluate"
-            _measure(study, run, lab, folder, progress)
-            if options.proxy:
-                _keep_similarities(study, run, lab, folder)
+            if not isinstance(lab, Lab):
+                if not _take_outcome(study, run, lab, folder, progress):
+                    study.trained(run.id)
+                    write("waits for trials")
+                    line.say(("trained", run.id, 1, 1, "waits for trials"))
+                    return
+            else:
+                _measure(study, run, lab, folder, progress)
+                if options.proxy:
+                    _keep_similarities(study, run, lab, folder)
             study.finish(run.id)
             write("done")
             line.say(("done", run.id, 1, 1, ""))
@@ -98,6 +111,28 @@ def carry_out(study: Study, run: Run, lab: Lab, line: Line, options: WorkOptions
         except Exception as error:
             write(traceback.format_exc())
             _give_up(study, run, error, folder, options, line)
+
+
+def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
+    if options.trainer:
+        return load_trainer(options.trainer, run.spec.policy, folder, options.device)
+    return Lab.of_run(run.spec, folder, options.device)
+
+
+def _take_outcome(study: Study, run: Run, trainer: OutsideTrainer, folder: Path, progress: Progress) -> bool:
+    """Record what the trainer's own program measured; False when it measured nothing and people are to."""
+    outcome = trainer.outcome(run.spec, folder, study.spec.names, progress)
+    body = {
+        "policy": str((folder / outcome.policy).resolve()),
+        "metrics": outcome.metrics,
+        "trainer": trainer.described,
+    }
+    study.store.put_document(study.id, TRAINED, run.spec.digest, body)
+    if outcome.trials:
+        study.record(run.id, outcome.trials)
+    if outcome.scores:
+        study.store.append_scores(run.id, outcome.scores)
+    return outcome.measured
 
 
 def _check_deaths(study: Study, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""fsc run: carry out what is pending, with progress bars, on this machine's cores."""
+"""fsc run: carry out what is pending, with progress bars, on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @study_argument
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    help="Runs side by side; by default one per core in the simulator, one with a `trainer:`.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps: where networks are trained.")
 @click.option(
     "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Tries before a run stays failed."
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     help="Seconds of silence after which a worker counts as dead.",
 )
 def run_command(study: str, workers: int | None, device: str, attempts: int, retry_failed: bool, lease: float) -> None:
-    """Train and evaluate every pending run of a simulated study.
+    """Train and evaluate every pending run, in the simulator or with the program that `trainer:` in study.yaml names.
 
     Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
     machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
@@ -49,16 +53,17 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
     folder = target.folder or Path.cwd()
     with target.study() as opened:
         opened.plan()
-        if opened.spec.task is None:
-            hint = "add `task: tabletop/pick-place`, or train it yourself and `fsc record` the scores"
-            raise InvalidInput("this study names no simulator task", where="task", hint=hint)
-        check_settings(opened.spec)
+        check_settings(opened.spec, folder)
         if retry_failed:
             for run in opened.runs():
                 if run.state == "failed":
                     opened.store.retry(run.id)
-        complete = work_off(opened, target.address, folder, WorkOptions(lease, attempts, device), workers)
+        options = WorkOptions(lease, attempts, device, trainer=opened.spec.trainer)
+        for warning in mixed_trainers(opened):
+            click.echo(f"warning: {warning}", err=True)
+        complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
+        trained = sum(run.state == "trained" for run in opened.runs())
     for run in failed:
         click.echo(f"run {run.id} failed: {run.error}", err=True)
     if not complete:
@@ -66,11 +71,45 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
         sys.exit(130)
     if failed:
         sys.exit(1)
+    if trained:
+        click.echo(f"{trained} policies are trained and wait for trials; `fsc record {study} RUN` takes them")
+        return
     click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
 
 
-def check_settings(spec: StudySpec) -> None:
-    """A mistake in task, policy or evaluation is told before a worker starts."""
+def check_settings(spec: StudySpec, folder: Path) -> None:
+    """A mistake in trainer, task, policy or evaluation is told before a worker starts."""
+    if spec.trainer:
+        from factored_scaling.trainers import load_trainer
+
+        if spec.task is not None:
+            what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
+            raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
+        load_trainer(spec.trainer, spec.policy, folder, "cpu")
+    elif spec.task is not None:
+        _check_simulated(spec)
+    else:
+        hint = "add `trainer:` with your own command, or `task: tabletop/pick-place`; or `fsc record` scores yourself"
+        raise InvalidInput("this study names neither a trainer nor a simulator task", where="trainer", hint=hint)
+
+
+def mixed_trainers(study: Study) -> list[str]:
+    """Policies of one curve should differ in their demos alone; a command that was changed meanwhile is told."""
+    from factored_scaling.trainers import load_trainer
+    from factored_scaling.work import TRAINED
+
+    if not study.spec.trainer:
+        return []
+    now = load_trainer(study.spec.trainer, study.spec.policy, Path(), "cpu").described
+    kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
+    other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
+    if not other:
+        return []
+    some = ", ".join(map(str, other[:8])) + (" and more" if len(other) > 8 else "")
+    return [f"`trainer:` has changed since runs {some} were trained; curves may mix what does not belong together"]
+
+
+def _check_simulated(spec: StudySpec) -> None:
     from factored_scaling.lab import evaluation_sizes, policy_config
     from factored_scaling.sim import load_task
 
@@ -97,7 +136,8 @@ def work_off(
     waiting = [run for run in study.runs() if run.state in ("pending", "running")]
     if not waiting:
         return True
-    count = min(workers or os.cpu_count() or 1, len(waiting))
+    # a program of one's own usually wants the machine, or its GPU, for itself
+    count = min(workers or (1 if options.trainer else os.cpu_count()) or 1, len(waiting))
     done = sum(run.state == "done" for run in study.runs())
     # A simulator that has processes of its own shares the cores among the workers.
     os.environ.setdefault("FSC_SIM_PROCESSES", str(max(1, (os.cpu_count() or 1) // count)))
@@ -162,7 +202,7 @@ class Bars:
         if run in self._tasks:
             self._progress.remove_task(self._tasks.pop(run))
         self._share.pop(run, None)
-        if kind in ("done", "failed"):
+        if kind in ("done", "failed", "trained"):
             self._done += 1
             self._progress.update(self._all, completed=self._done)
         if kind != "done":

@@ -60,6 +60,8 @@ class StudySpec:
     policy: Mapping[str, Any] = field(default_factory=dict)
     # how a policy is measured; its meaning belongs to the evaluator
     evaluation: Mapping[str, Any] = field(default_factory=dict)
+    # who trains, when it is not the simulator: a program and where to find it. Not part of a run's identity
+    trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class StudySpec:
         task: str | None = None,
         policy: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
+        trainer: Mapping[str, Any] | None = None,
     ) -> None:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
@@ -91,6 +94,7 @@ class StudySpec:
         store(self, "task", None if task is None else _text(task, "task"))
         store(self, "policy", _mapping(policy, "policy"))
         store(self, "evaluation", _mapping(evaluation, "evaluation"))
+        store(self, "trainer", _mapping(trainer, "trainer"))
         if self.construction == "pair" and len(self.factors) < 2:
             raise InvalidInput("construction pair needs at least two factors", where="construction")
 
@@ -144,6 +148,7 @@ class StudySpec:
         fields["groups"] = [list(group) for group in self.groups] if self.groups is not None else None
         fields["policy"] = dict(self.policy)
         fields["evaluation"] = dict(self.evaluation)
+        fields["trainer"] = dict(self.trainer)
         defaults: dict[str, Any] = {
             "groups": None,
             "group_size": 2,
@@ -152,6 +157,7 @@ class StudySpec:
             "task": None,
             "policy": {},
             "evaluation": {},
+            "trainer": {},
         }
         return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
 
@@ -170,7 +176,7 @@ class StudySpec:
 
     def _fields(self) -> dict[str, Any]:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
-        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation")}
+        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation", "trainer")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,230 @@
+"""The `command` trainer: any command line, with placeholders for what to train on and where to leave the policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.core.checks import real, shown
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import UnknownKey
+from factored_scaling.errors import InvalidInput
+from factored_scaling.files import write_text
+from factored_scaling.ports import Progress
+from factored_scaling.trainers.outcome import Outcome, read_outcome
+from factored_scaling.trainers.process import Hear, run_command
+from factored_scaling.trainers.template import Value, check, fill, plain, words
+
+PLACEHOLDERS = (
+    "episodes",
+    "episodes*",
+    "episodes_file",
+    "run_file",
+    "seed",
+    "folder",
+    "result",
+    "resume",
+    "digest",
+    "device",
+    "study",
+)
+# "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
+SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
+_STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
+
+
+@dataclass(frozen=True)
+class CommandSettings:
+    """What a study's `trainer:` says for a command of your own."""
+
+    # the command line that trains a policy: a text, or a list of words
+    command: tuple[str, ...]
+    # a second command line that measures it; it must leave scores or trials
+    evaluate: tuple[str, ...] = ()
+    # words that take the place of {resume} when an earlier attempt is gone on with
+    resume: tuple[str, ...] = ()
+    # a file or folder in the run's folder without which there is nothing to go on with; * and ? may stand in it
+    resume_if: str = ""
+    # a regular expression with two groups, steps done and steps in all, searched in every line of the output
+    progress: str = ""
+    # environment variables for the commands
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # where the commands run, seen from the study's folder
+    directory: str = "."
+    # seconds in which a command that is asked to stop may save its work
+    patience: float = 30.0
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any]) -> CommandSettings:
+        """Read `trainer:`; mistakes are told with their place, unknown placeholders with the nearest known one."""
+        known = tuple(cls.__dataclass_fields__)
+        for key in data:
+            if key not in (*known, "kind"):
+                raise UnknownKey(str(key), ("kind", *known), where=f"trainer.{key}")
+        if "command" not in data:
+            raise InvalidInput("no command", where="trainer", hint="write the command line that trains a policy")
+        placeholders = (*PLACEHOLDERS, *plain(policy, "policy"))
+        lines = {}
+        for key in ("command", "evaluate", "resume"):
+            lines[key] = words(data[key], f"trainer.{key}") if key in data else ()
+            check(lines[key], placeholders, f"trainer.{key}")
+        if lines["resume"] and "{resume}" not in (*lines["command"], *lines["evaluate"]):
+            hint = "put {resume} where these words belong in the command"
+            raise InvalidInput("{resume} is not in the command", where="trainer.resume", hint=hint)
+        environment = _environment(data.get("environment", {}))
+        check(tuple(environment.values()), placeholders, "trainer.environment")
+        patience = real(data.get("patience", 30.0))
+        if patience is None or not 0 < patience <= 3600:
+            raise InvalidInput(f"expected seconds up to 3600, not {shown(data['patience'])}", where="trainer.patience")
+        return cls(
+            **lines,
+            resume_if=_text(data, "resume_if"),
+            progress=_pattern(_text(data, "progress")),
+            environment=environment,
+            directory=_text(data, "directory") or ".",
+            patience=patience,
+        )
+
+
+class CommandTrainer:
+    """Runs the study's command lines; each finished step leaves a note, so that it is not done twice."""
+
+    def __init__(self, settings: CommandSettings, home: Path, device: str = "cpu") -> None:
+        self.settings = settings
+        self.folder = home.resolve()
+        self._device = device
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
+        return {"kind": "command", "command": list(self.settings.command), "evaluate": list(self.settings.evaluate)}
+
+    def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
+        """Run the command unless an earlier attempt ended well."""
+        self._step("train", self.settings.command, run, folder.resolve(), progress)
+
+    def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
+        """What the commands said of the policy; the second command is run for it when there is one."""
+        place = folder.resolve()
+        outcome = read_outcome(place / result_name("train"), factors)
+        if self.settings.evaluate:
+            self._step("evaluate", self.settings.evaluate, run, place, progress)
+            outcome = outcome.with_evaluation(read_outcome(place / result_name("evaluate"), factors))
+            if not outcome.measured:
+                where = str(place / result_name("evaluate"))
+                hint = "the command must write scores or trials to {result}"
+                raise InvalidInput("the evaluation left no scores", where=where, hint=hint)
+        return outcome
+
+    def _step(self, name: str, line: Sequence[str], run: RunSpec, folder: Path, progress: Progress) -> None:
+        finished = folder / f"{name}.finished.json"
+        if finished.exists():
+            return
+        directory = (self.folder / self.settings.directory).resolve()
+        if not directory.is_dir():
+            raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
+        values = self._values(name, run, folder)
+        begun = folder / f"{name}.begun.json"
+        resuming = begun.exists() and (not self.settings.resume_if or any(folder.glob(self.settings.resume_if)))
+        values["resume"] = fill(self.settings.resume, values, "trainer.resume") if resuming else []
+        command = fill(line, values, "trainer.command" if name == "train" else "trainer.evaluate")
+        note = {"command": command, "directory": str(directory), "resumed": resuming, "began": time.time()}
+        write_text(begun, json.dumps(note, indent=1) + "\n")
+        (folder / result_name(name)).unlink(missing_ok=True)  # what an attempt that failed may have left
+        environment = self._environment(values, resuming)
+        hear = _listener(self.settings.progress, progress)
+        run_command(command, directory, environment, folder / f"{name}.log", hear, self.settings.patience)
+        write_text(finished, json.dumps({**note, "ended": time.time()}, indent=1) + "\n")
+
+    def _values(self, name: str, run: RunSpec, folder: Path) -> dict[str, Value]:
+        result = folder / result_name(name)
+        write_text(folder / "episodes.txt", "".join(f"{id_}\n" for id_ in run.episodes))
+        whole = {**run.to_mapping(), "digest": run.digest, "folder": str(folder), "result": str(result)}
+        write_text(folder / "run.json", json.dumps(whole, indent=1) + "\n")
+        return {
+            **plain(run.policy, "policy"),
+            "episodes": ",".join(run.episodes),
+            "episodes*": list(run.episodes),
+            "episodes_file": str(folder / "episodes.txt"),
+            "run_file": str(folder / "run.json"),
+            "seed": str(run.seed),
+            "folder": str(folder),
+            "result": str(result),
+            "digest": run.digest,
+            "device": self._device,
+            "study": str(self.folder),
+        }
+
+    def _environment(self, values: Mapping[str, Value], resuming: bool) -> dict[str, str]:
+        told = {name: str(values[name]) for name in ("episodes_file", "run_file", "seed", "folder", "result", "device")}
+        return {
+            "PYTHONUNBUFFERED": "1",  # or a Python program's progress arrives in lumps of 8 kB
+            **os.environ,
+            **{f"FSC_{name.upper()}": value for name, value in told.items()},
+            "FSC_RESUME": "1" if resuming else "0",
+            **{
+                key: fill([value], values, "trainer.environment")[0] for key, value in self.settings.environment.items()
+            },
+        }
+
+
+def result_name(step: str) -> str:
+    """The file in which a step's command says what came of it."""
+    return "result.json" if step == "train" else "evaluation.json"
+
+
+def _listener(pattern: str, progress: Progress) -> Hear:
+    steps = re.compile(pattern) if pattern else _STEPS
+    done, total, note, told = 0, 1, "", 0.0
+
+    def hear(line: str | None) -> None:
+        nonlocal done, total, note, told
+        if line is not None:
+            note = line.strip()[-60:]
+            found = steps.findall(line)
+            first, second = map(_number, found[-1]) if found else (None, None)
+            if first is not None and second and first <= second:
+                done, total = first, second
+        if line is None or time.monotonic() - told >= SHOWN_EVERY:
+            told = time.monotonic()
+            progress(done, total, note)
+
+    return hear
+
+
+def _number(text: str) -> int | None:
+    digits = text.replace(",", "")
+    return int(digits) if digits.isdecimal() and len(digits) < 13 else None
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key, "")
+    if not isinstance(value, str):
+        raise InvalidInput(f"expected a text, not {shown(value)}", where=f"trainer.{key}")
+    return value
+
+
+def _pattern(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise InvalidInput(f"not a regular expression ({error})", where="trainer.progress") from None
+    if pattern and groups != 2:
+        what = f"has {groups} groups; two are needed: steps done and steps in all"
+        raise InvalidInput(what, where="trainer.progress", hint=r"for example `step (\d+) of (\d+)`")
+    return pattern
+
+
+def _environment(data: object) -> dict[str, str]:
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"expected a mapping, not {shown(data)}", where="trainer.environment")
+    for key, value in data.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InvalidInput(f"expected a text, not {shown(value)}", where=f"trainer.environment.{key}")
+    return {str(key): str(value) for key, value in data.items()}

@@ -1,0 +1,306 @@
+"""Studies that somebody else's program trains, for real: scored, left to people, stopped, killed, resumed, failed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import run_fsc
+
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, RunFailed
+from factored_scaling.files import write_spec
+from factored_scaling.study import Study
+from factored_scaling.trainers import load_trainer
+from factored_scaling.trainers.command import CommandSettings
+
+PROGRAM = Path(__file__).parent / "programs" / "train.py"
+COMMAND = [sys.executable, str(PROGRAM), "--episodes", "{episodes_file}", "--seed", "{seed}", "--out", "{folder}"]
+RUN = RunSpec(("lighting/1", "camera_pose/0"), policy={"steps": 3}, seed=7)
+
+
+class Heard:
+    """Progress that is kept, and that may stop the work."""
+
+    def __init__(self, stop: Callable[[int], bool] = lambda done: False) -> None:
+        self.told: list[tuple[int, int, str]] = []
+        self._stop = stop
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        self.told.append((done, total, note))
+        if self._stop(done):
+            raise KeyboardInterrupt
+
+
+def trainer(home: Path, *words: str, policy: dict[str, Any] | None = None, **settings: Any) -> Any:
+    made = load_trainer({"command": [*COMMAND, *words], **settings}, policy or RUN.policy, home, "cuda:1")
+    (home / "run").mkdir(exist_ok=True)
+    return made
+
+
+def test_a_command_trains_reports_and_is_not_run_twice(tmp_path: Path) -> None:
+    made, heard = trainer(tmp_path, "--steps", "{policy.steps}", "--pause", "0.15"), Heard()
+    made.train(RUN, tmp_path / "run", heard)
+    assert (tmp_path / "run" / "episodes.txt").read_text() == "lighting/1\ncamera_pose/0\n"
+    steps = [done for done, total, _ in heard.told if total == 3]
+    assert steps == sorted(steps)
+    assert len(set(steps)) > 1  # as it went, not only at the end
+    assert heard.told[-1] == (3, 3, "step 3/3 loss 0.1")
+    assert "step 2/3" in (tmp_path / "run" / "train.log").read_text()
+    outcome = made.outcome(RUN, tmp_path / "run", ("camera_pose", "lighting"), heard)
+    assert [(s.score, s.trials, s.factor) for s in outcome.scores] == [(0.25, 20, ("camera_pose",))]
+    assert [(t.key, t.score, t.factor) for t in outcome.trials][:2] == [
+        ("lighting/0", 1.0, ("lighting",)),
+        ("lighting/1", 0.0, ("lighting",)),
+    ]
+    made.train(RUN, tmp_path / "run", heard)
+    assert (tmp_path / "run" / "starts.txt").read_text() == "0\n"
+
+
+def test_a_stop_ends_the_command_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    words = ("--steps", "6", "--pause", "0.3", "{resume}")
+    made = trainer(tmp_path, *words, resume="--resume", resume_if="state.js*n")
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        made.train(RUN, tmp_path / "run", Heard(lambda done: done == 2))
+    assert time.monotonic() - begun < 5  # it does not wait for the rest
+    made.train(RUN, tmp_path / "run", Heard())
+    first, second = (tmp_path / "run" / "starts.txt").read_text().split()
+    assert (first, second) in {("0", "2"), ("0", "3")}
+    assert json.loads((tmp_path / "run" / "train.begun.json").read_text())["resumed"] is True
+
+
+def test_without_anything_to_go_on_with_it_starts_anew(tmp_path: Path) -> None:
+    made = trainer(tmp_path, "{resume}", "--fail-at", "0", resume="--resume", resume_if="state.json")
+    for _ in range(2):
+        with pytest.raises(RunFailed, match="exit code 3"):
+            made.train(RUN, tmp_path / "run", Heard())
+    assert (tmp_path / "run" / "starts.txt").read_text() == "0\n0\n"
+
+
+def test_a_failure_tells_the_last_lines_and_where_all_of_them_are(tmp_path: Path) -> None:
+    made = trainer(tmp_path, "--fail-at", "2")
+    with pytest.raises(RunFailed, match=r"step 1/3 .* / step 2/3 .* / loss is not a number; all .*train\.log"):
+        made.train(RUN, tmp_path / "run", Heard())
+    with pytest.raises(RunFailed, match="no-such-program: No such file"):
+        load_trainer({"command": "no-such-program {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
+
+
+def test_a_stubborn_command_is_ended_for_good_with_its_children(tmp_path: Path) -> None:
+    script = (
+        "trap '' INT TERM; (trap '' INT TERM; echo $BASHPID > child; while :; do sleep 0.1; done) & echo up; wait; wait"
+    )
+    made = load_trainer({"command": ["bash", "-c", script], "patience": 1}, {}, tmp_path, "cpu")
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        made.train(RUN, folder(tmp_path), Heard(lambda _: (tmp_path / "child").exists()))
+    assert 0.9 < time.monotonic() - begun < 6
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_two_commands_train_and_measure(tmp_path: Path) -> None:
+    write = "import json, os; json.dump({'scores': {'lighting': 0.25}}, open(os.environ['FSC_RESULT'], 'w'))"
+    made = trainer(tmp_path, "--score", "none", evaluate=[sys.executable, "-c", write])
+    made.train(RUN, tmp_path / "run", Heard())
+    outcome = made.outcome(RUN, tmp_path / "run", ("lighting",), Heard())
+    assert [score.score for score in outcome.scores] == [0.25]
+    silent = trainer(tmp_path, "--score", "none", evaluate="true")
+    (tmp_path / "run" / "evaluate.finished.json").unlink()
+    with pytest.raises(InvalidInput, match=r"evaluation\.json: the evaluation left no scores"):
+        silent.outcome(RUN, tmp_path / "run", ("lighting",), Heard())
+
+
+def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
+    show = (
+        "import json, os, sys; print(json.dumps([sys.argv[1:], {k: v for k, v in os.environ.items() if 'FSC_' in k}]))"
+    )
+    words = [
+        "{episodes}",
+        "{episodes*}",
+        "{seed}",
+        "{device}",
+        "{policy.name} {policy.depth.x}",
+        "{{seed}}",
+        '{"a": 1}',
+    ]
+    policy = {"name": "a b", "depth": {"x": True}}
+    settings = {"command": [sys.executable, "-c", show, *words], "environment": {"FSC_MINE": "{seed}"}}
+    load_trainer(settings, policy, tmp_path, "cuda:1").train(
+        RunSpec(("b", "a c"), policy=policy, seed=7), folder(tmp_path), Heard()
+    )
+    argv, environment = json.loads((tmp_path / "run" / "train.log").read_text())
+    assert argv == ["b,a c", "b", "a c", "7", "cuda:1", "a b true", "{seed}", '{"a": 1}']
+    assert (environment["FSC_SEED"], environment["FSC_MINE"], environment["FSC_RESUME"]) == ("7", "7", "0")
+    whole = json.loads(Path(environment["FSC_RUN_FILE"]).read_text())
+    assert (whole["seed"], whole["episodes"]) == (7, ["a c", "b"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"command": "train {sed}"}, r"trainer\.command: unknown placeholder '\{sed\}'; did you mean \{seed\}"),
+        ({"command": "train {policy.step}"}, r"\{policy.steps\}"),
+        ({"command": "train --x={episodes*}"}, "must stand alone"),
+        ({"command": "train 'x"}, "check the quotes"),
+        ({"command": ""}, "is empty"),
+        ({"command": {"a": 1}}, "expected a command line"),
+        ({}, "no command"),
+        ({"comand": "train"}, "did you mean command"),
+        ({"kind": "comand"}, "unknown trainer 'comand'; did you mean command"),
+        ({"command": "x", "progress": "step (\\d+)"}, "has 1 groups; two are needed"),
+        ({"command": "x", "progress": "("}, "not a regular expression"),
+        ({"command": "x", "resume": "--resume"}, r"\{resume\} is not in the command"),
+        ({"command": "x", "patience": -1}, "seconds up to 3600"),
+        ({"command": "x", "environment": {"A": []}}, r"trainer\.environment\.A"),
+        ({"command": "x", "environment": {"A": "{sed}"}}, "did you mean"),
+        ({"command": "x", "directory": 3}, r"trainer\.directory"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_spent(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_trainer(settings, {"steps": 3}, tmp_path, "cpu")
+
+
+def test_so_many_episodes_do_not_fit_into_a_word(tmp_path: Path) -> None:
+    run = RunSpec(tuple(f"episode-{number:010d}" for number in range(9000)))
+    with pytest.raises(InvalidInput, match=r"too long .*episodes_file"):
+        load_trainer({"command": "echo {episodes}"}, {}, tmp_path, "cpu").train(run, folder(tmp_path), Heard())
+
+
+def test_progress_is_found_by_a_pattern_of_ones_own(tmp_path: Path) -> None:
+    script = "printf 'epoch 1/2 batch 5 of 9\\r'; sleep 0.3; printf 'epoch 2/2 batch 1,000 of 1,200\\n'; sleep 0.3"
+    settings = {"command": ["bash", "-c", script], "progress": r"batch ([\d,]+) of ([\d,]+)"}
+    heard = Heard()
+    load_trainer(settings, {}, tmp_path, "cpu").train(RUN, folder(tmp_path), heard)
+    assert {(5, 9), (1000, 1200)} <= {(done, total) for done, total, _ in heard.told}
+
+
+def make_study(home: Path, *words: str, **settings: Any) -> None:
+    home.mkdir(exist_ok=True)
+    spec = StudySpec(
+        factors={"camera_pose": 4, "lighting": 4},
+        construction="one",
+        points=2,
+        name="outside",
+        policy={"steps": 3},
+        trainer={"command": shlex.join([*COMMAND, "--steps", "{policy.steps}", *words]), **settings},
+    )
+    write_spec(spec, home / "study.yaml")
+
+
+def fsc(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = run_fsc(*words)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_fsc_run_trains_a_study_to_a_recommendation(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    done = fsc("run", tmp_path)
+    assert "all runs are done" in done.stdout
+    with Study.open(tmp_path / "study.db") as study:
+        assert {run.state for run in study.runs()} == {"done"}
+        assert [(run.trials, run.scores) for run in study.runs()] == [(3, 1)] * 3
+        [first, *_] = study.store.documents(study.id, "trained")
+        assert first.body["trainer"]["command"][0] == sys.executable
+    assert sum(json.loads(fsc("recommend", tmp_path, "--budget", "10", "--json").stdout)["allocation"].values()) == 10
+    make_study(tmp_path, "--pause", "0")
+    assert "`trainer:` has changed since runs 1, 2, 3 were trained" in fsc("run", tmp_path).stderr
+
+
+def test_a_study_that_people_measure_waits_and_is_not_trained_again(tmp_path: Path) -> None:
+    make_study(tmp_path, "--score", "none")
+    assert "3 policies are trained and wait for trials" in fsc("run", tmp_path).stdout
+    fsc("run", tmp_path)
+    with Study.open(tmp_path / "study.db") as study:
+        assert {run.state for run in study.runs()} == {"trained"}
+        starts = [(tmp_path / "runs" / run.digest / "starts.txt").read_text() for run in study.runs()]
+    assert starts == ["0\n"] * 3
+    assert "3 trained" in fsc("runs", tmp_path, "--state", "trained").stdout
+    fsc("record", tmp_path, "1", "--factor", "lighting", "1", "0", "--done")
+    assert "2 policies are trained" in fsc("run", tmp_path).stdout
+
+
+def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) -> None:
+    make_study(tmp_path, "--score", "wrong")
+    done = fsc("run", tmp_path, code=1)
+    assert "result.json: scores.lightning: unknown factor 'lightning'; did you mean lighting?" in done.stderr
+    assert "Traceback" not in done.stderr
+    with Study.open(tmp_path / "study.db") as study:
+        run = study.runs()[0]
+        assert [attempt.outcome for attempt in study.store.attempts(run.id)] == ["failed"]  # trying again cannot help
+        for row in study.runs():
+            (tmp_path / "runs" / row.digest / "result.json").write_text('{"scores": 0.5}')
+    fsc("run", tmp_path, "--retry-failed")
+    assert (tmp_path / "runs" / run.digest / "starts.txt").read_text() == "0\n"  # mended, not trained again
+
+
+def test_neither_and_both_are_told(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        "factors: {camera_pose: 2}\ntask: tabletop/pick-place\ntrainer: {command: x}\n"
+    )
+    assert "not by both" in fsc("run", tmp_path, code=2).stderr
+    (tmp_path / "study.yaml").write_text("factors: {camera_pose: 2}\n")
+    assert "neither a trainer nor a simulator task" in fsc("run", tmp_path, code=2).stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_and_kill_9_leave_no_command_behind_and_the_study_goes_on(tmp_path: Path) -> None:
+    make_study(tmp_path, "--pause", "0.4", "{resume}", resume="--resume", resume_if="state.json")
+    command = [sys.executable, "-m", "factored_scaling", "run", str(tmp_path), "--lease", "1"]
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: bool(running(tmp_path)))
+        os.killpg(process.pid, number)  # as a terminal does: the whole group
+        _, errors = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert process.returncode == 130
+            assert "the same command goes on from here" in errors
+        wait_for(lambda: not running(tmp_path))
+    fsc("run", tmp_path, "--lease", "1")
+    with Study.open(tmp_path / "study.db") as study:
+        assert {run.state for run in study.runs()} == {"done"}
+
+
+def running(home: Path) -> list[int]:
+    """The trainers at work in this study, whoever their parent is."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if str(PROGRAM).encode() in words and any(str(home).encode() in word for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def gone(pid: int) -> bool:
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+    return True
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def folder(home: Path) -> Path:
+    (home / "run").mkdir(exist_ok=True)
+    return home / "run"
+
+
+def test_the_settings_are_all_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "own-trainer.md").read_text()
+    assert [name for name in CommandSettings.__dataclass_fields__ if f"| `{name}` |" not in page] == []

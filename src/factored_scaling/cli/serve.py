@@ -1,0 +1,55 @@
+"""fsc serve"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import click
+
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput
+
+
+@click.command("serve")
+@study_argument
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 for the whole network.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
+@click.option("--token", is_flag=True, help="Ask for a token on this machine too (others may be logged in to it).")
+@click.option("--new-token", is_flag=True, help="Make a new token; links and phones with the old one are shut out.")
+@click.option("--no-code", is_flag=True, help="Do not draw the code for a phone's camera.")
+def serve_command(study: str, host: str, port: int, token: bool, new_token: bool, no_code: bool) -> None:
+    """Serve the dashboard and the scoring page of STUDY until you press Ctrl-C.
+
+    Without options only this machine reaches it, and needs no token. On a network every visitor needs the token that is
+    part of the printed link; point a phone's camera at the code. The token stays the same from start to start, so a
+    phone goes on where it was. The connection is not encrypted: on a network you do not trust, use an SSH tunnel or a
+    proxy that speaks HTTPS.
+
+    \b
+    fsc serve my-study                             http://127.0.0.1:8765/
+    fsc serve my-study --host 0.0.0.0              for phones beside the robot
+    FSC_TOKEN=… fsc serve my-study --host 0.0.0.0  with a token of your own
+    """
+    try:
+        from factored_scaling.web import app as _app  # noqa: F401  only to find out whether the extra is there
+        from factored_scaling.web import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn", "segno"):
+            raise
+        hint = "pip install 'factored-scaling[web]'"
+        raise InvalidInput(f"the dashboard needs {error.name}, which is not installed", hint=hint) from None
+    with Target.parse(study).study() as opened:
+        opened.plan()
+        address = serve.bind(host, port)
+        secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
+        access = serve.access_for(address, secret)
+        link = address.url if secret is None else f"{address.url}?token={secret}"
+        click.echo(f"{opened.spec.name}: {link}")
+        if secret is not None and not no_code and sys.stdout.isatty():
+            click.echo("\nFor a phone, straight to scoring:\n")
+            click.echo(serve.code_for(f"{address.url}score?token={secret}"))
+        click.echo("stop with Ctrl-C")
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
+            serve.run(opened, access, address)

@@ -1,0 +1,1 @@
+"""The dashboard and the scoring pages: `fsc serve`."""

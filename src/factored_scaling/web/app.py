@@ -1,0 +1,140 @@
+"""The application: addresses and what answers them. Everything is behind the guard of `access`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from factored_scaling.errors import FscError, InvalidInput, NotEnoughData, StoreError, StudyMissing
+from factored_scaling.study import Study
+from factored_scaling.web.access import Access, Guard, Refused, refusal
+from factored_scaling.web.curves import LARGEST_BUDGET, Curves, default_budget, slider_end
+from factored_scaling.web.overview import Overview
+from factored_scaling.web.pages import asset, page
+
+log = logging.getLogger("factored_scaling.web")
+Clock = Callable[[], float]
+Budget = Annotated[int | None, Query(ge=1, le=LARGEST_BUDGET)]
+Strategy = Annotated[str, Query(max_length=40)]
+FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+def create_app(study: Study, access: Access, clock: Clock = time.time) -> ASGIApp:
+    """The whole server for one study."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # the pages of FastAPI load scripts from elsewhere
+    _errors(app)
+    _assets(app)
+    _overview(app, study, clock)
+    _curves(app, study)
+    return Guard(app, access)
+
+
+def _assets(app: FastAPI) -> None:
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        found = asset(name)
+        if found is None:
+            raise HTTPException(404, "there is no such file")
+        return Response(found[0], headers=FOR_EVER, media_type=found[1])
+
+    @app.get("/favicon.ico")
+    def icon() -> Response:
+        return RedirectResponse("/static/icon.svg", 301)
+
+
+def _overview(app: FastAPI, study: Study, clock: Clock) -> None:
+    overview = Overview(study)
+
+    @app.get("/")
+    def whole() -> Response:
+        return HTMLResponse(page("overview.html.j2", here="overview", **overview.content(clock())))
+
+    @app.get("/overview")
+    def part(request: Request) -> Response:
+        """The page's changing part alone; nothing when the asker has it already."""
+        return unless_known(request, page("overview_part.html.j2", **overview.content(clock())))
+
+
+def _curves(app: FastAPI, study: Study) -> None:
+    curves = Curves(study)
+
+    @app.get("/curves")
+    def whole(budget: Budget = None, strategy: Strategy = "auto") -> Response:
+        spec = study.spec
+        asked = budget or default_budget(spec)
+        answer, trouble = None, ""
+        try:
+            answer = curves.answer(asked, strategy)
+        except NotEnoughData as error:
+            trouble = str(error)
+        content: dict[str, Any] = {"answer": answer, "trouble": trouble, "budget": asked, "strategy": strategy}
+        content |= {"name": spec.name, "most": slider_end(spec), "strategies": curves.strategies}
+        return HTMLResponse(page("curves.html.j2", here="curves", **content))
+
+    @app.get("/curves.json")
+    def data(budget: Budget = None, strategy: Strategy = "auto") -> Response:
+        return as_json(curves.answer(budget or default_budget(study.spec), strategy))
+
+
+def unless_known(request: Request, text: str) -> Response:
+    """The text as a piece of a page, or 304 when the asker's copy is the same."""
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:20]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return HTMLResponse(text, headers=headers)
+
+
+def as_json(content: Any, status: int = 200) -> Response:
+    """Plain data; never NaN, which JSON does not have."""
+    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
+
+
+def _errors(app: FastAPI) -> None:
+    """Every error as its status and one line; what a program did wrong inside is logged, not shown."""
+
+    def told(status: int, what: str) -> Callable[[Request], Response]:
+        return lambda request: refusal(Refused(status, what), request.headers)
+
+    async def by_kind(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            return told(error.status_code, str(error.detail))(request)
+        if isinstance(error, RequestValidationError):
+            return told(422, _first_mistake(error))(request)
+        if isinstance(error, FscError):
+            return _of_ours(error)(request)
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        return told(500, "something went wrong here; the server's terminal says what")(request)
+
+    def _of_ours(error: FscError) -> Callable[[Request], Response]:
+        if isinstance(error, StudyMissing):
+            return told(404, str(error))
+        if isinstance(error, NotEnoughData):
+            return told(409, str(error))
+        if isinstance(error, InvalidInput):
+            return told(422, str(error))
+        if isinstance(error, StoreError):
+            log.error("%s", error)
+            answer = Refused(503, "the record cannot be reached just now; nothing was lost", {"Retry-After": "2"})
+            return lambda request: refusal(answer, request.headers)
+        return told(409, str(error))
+
+    handler: Callable[[Request, Exception], Awaitable[Response]] = by_kind
+    for kind in (HTTPException, RequestValidationError, FscError, Exception):
+        app.add_exception_handler(kind, handler)
+
+
+def _first_mistake(error: RequestValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+    return f"{place}: {first['msg']}"

@@ -1,0 +1,158 @@
+"""What the Curves page draws: every curve with its points and band, and what a budget would be spent on."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+from factored_scaling.core.recommend import STRATEGIES, CurveReport, Recommendation, recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.scores import wilson
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.report.figures import Panel, panels, shared_limits
+from factored_scaling.report.style import COLOURS, factor_places
+from factored_scaling.report.words import (
+    answer,
+    back_test_words,
+    curve_words,
+    gain_points,
+    label_words,
+    percent,
+    plain,
+    strategy_words,
+)
+from factored_scaling.store import RunRow
+from factored_scaling.study import Study
+
+LARGEST_BUDGET = 100_000
+_KEPT = 256  # answers; moving the slider back and forth costs nothing
+
+
+def default_budget(spec: StudySpec) -> int:
+    """What the slider stands at first: as much again as a tenth of the demonstrations at hand, in round numbers."""
+    return min(max(10, 10 * round(spec.total / 20)), 100)
+
+
+def slider_end(spec: StudySpec) -> int:
+    """How far the slider goes; the field beside it takes more."""
+    return max(200, 100 * round(2 * spec.total / 100))
+
+
+class Curves:
+    """Answers of the study as it stands, remembered until something new is finished."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._lock = threading.Lock()  # one computation at a time: a second asker finds the first one's answer
+        self._stamp: Hashable = None
+        self._measured: tuple[StudySpec, Results, dict[str, float] | None] | None = None
+        self._answers: OrderedDict[tuple[int, str], dict[str, Any]] = OrderedDict()
+
+    def answer(self, budget: int, strategy: str) -> dict[str, Any]:
+        """The page's content for a budget and a strategy, as plain data. Raises what `recommend` raises."""
+        with self._lock:
+            spec, results, weights = self._snapshot()
+            known = self._answers.get((budget, strategy))
+            if known is None:
+                found = recommend(spec, results, budget, strategy, weights=weights)
+                known = self._answers[budget, strategy] = content(spec, found)
+                while len(self._answers) > _KEPT:
+                    self._answers.popitem(last=False)
+            self._answers.move_to_end((budget, strategy))
+            return known
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The rules to choose from; Re-Mix only when its weights are there."""
+        weights = self.study.store.document(self.study.id, "remix", "weights")
+        every = dict.fromkeys(("auto", *STRATEGIES))
+        return tuple(name for name in every if name != "remix" or weights is not None)
+
+    def _snapshot(self) -> tuple[StudySpec, Results, dict[str, float] | None]:
+        spec, runs = self.study.spec, self.study.runs()
+        document = self.study.store.document(self.study.id, "remix", "weights")
+        weights = None if document is None else dict(document["weights"])
+        stamp = (str(spec.to_mapping()), _finished(runs), str(weights))
+        if self._measured is None or stamp != self._stamp:
+            self._answers.clear()
+            self._measured = (spec, self.study.results(), weights)
+            self._stamp = stamp
+        return self._measured
+
+
+def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
+    """A recommendation as the page shows it."""
+    drawn = panels(spec, found) if found.curves else []
+    places = factor_places(spec, found)
+    order, why = answer(spec, found)
+    sizes = spec.sizes
+    return {
+        "budget": found.budget,
+        "strategy": found.strategy,
+        "chosen": found.chosen,
+        "fit": found.fit,
+        "order": order,
+        "why": why,
+        "rule": strategy_words(found),
+        "allocation": [
+            {"factor": plain(name), "amount": amount, "at_hand": sizes[name], "colour": places[name]}
+            for name, amount in found.allocation.items()
+        ],
+        "limits": list(shared_limits(drawn)) if drawn else [0.0, 1.0],
+        "curves": [_curve(panel) for panel in drawn],
+        "warnings": list(found.warnings),
+    }
+
+
+def _curve(panel: Panel) -> dict[str, Any]:
+    report = panel.report
+    curve = report.curve
+    sizes = panel.sizes()
+    low, high = panel.band(sizes)
+    return {
+        "label": label_words(curve.combination.factors),
+        "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
+        "size": curve.combination.size,
+        "end": panel.end,
+        "now": percent(report.now, 1),
+        "predicted": percent(report.predicted, 1),
+        "gain": gain_points(report.now, report.predicted),
+        "flat": report.slope == 0,
+        "range": f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}%" if high[-1] - low[-1] > 1e-9 else "",
+        "best": percent(report.best),
+        "words": curve_words(report, panel.budget),
+        "findings": [*(flag.sentence for flag in report.diagnosis.flags), back_test_words(report)],
+        # n, predicted, lower and upper edge of the band
+        "line": [
+            [round(float(n), 2), round(curve.at(float(n)), 5), round(float(edge), 5), round(float(top), 5)]
+            for n, edge, top in zip(sizes, low, high, strict=True)
+        ],
+        "points": _points(report),
+    }
+
+
+def _points(report: CurveReport) -> list[dict[str, Any]]:
+    points = []
+    for n, score, trials in zip(*_columns(report), strict=True):
+        interval = wilson(score, trials) if trials else None
+        points.append(
+            {
+                "n": n,
+                "score": score,
+                "trials": trials,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+            }
+        )
+    return points
+
+
+def _columns(report: CurveReport) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int | None, ...]]:
+    points = report.curve.points
+    return points.n, points.score, points.trials
+
+
+def _finished(runs: list[RunRow]) -> Hashable:
+    return tuple((run.id, run.trials, run.scores) for run in runs if run.state == "done")

@@ -1,0 +1,214 @@
+"""What the first page shows: how far the study is, what runs, what failed and why, and how long it will take."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from factored_scaling.core.scores import Score, known_score, pooled, summarise
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.report.words import listed, plain, score_words
+from factored_scaling.store import RoundRow, RunRow
+from factored_scaling.study import Study
+
+# in the order of the progress bar, with the words of the page
+STATES = {"done": "measured", "trained": "to be scored", "running": "running", "pending": "waiting", "failed": "failed"}
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """How long the runs that are not finished will take, judged by `known` finished ones, `abreast` at a time."""
+
+    seconds: float
+    known: int
+    abreast: int
+
+
+def time_left(runs: Sequence[RunRow], now: float) -> TimeLeft | None:
+    """Every run is taken to last as long as the median finished one; None when none has finished or none is left.
+
+    As many run at a time as do now; when none does, one. A run that is older than the median is taken to end soon,
+    not to have ended.
+    """
+    lasted = [seconds for run in runs if run.state in ("done", "trained") and (seconds := worked(run)) is not None]
+    running = [run for run in runs if is_alive(run, now)]
+    waiting = sum(run.state in ("pending", "running") for run in runs) - len(running)
+    if not lasted or not (running or waiting):
+        return None
+    typical = statistics.median(lasted)
+    started = [run.started if run.started is not None else now for run in running]
+    begun = [max(typical - (now - since), 0.05 * typical) for since in started]
+    abreast = max(1, len(running))
+    seconds = max([(sum(begun) + waiting * typical) / abreast, *begun])
+    return TimeLeft(seconds, len(lasted), abreast)
+
+
+def worked(run: RunRow) -> float | None:
+    """How long a worker was at it; the trials that people told afterwards took time of theirs."""
+    ended = run.trained if run.trained is not None else run.finished
+    return ended - run.started if run.started is not None and ended is not None and ended > run.started else None
+
+
+def is_alive(run: RunRow, now: float) -> bool:
+    """Whether somebody is at work on the run: one whose lease ran out is only called running."""
+    return run.state == "running" and (run.lease_expires is None or run.lease_expires > now)
+
+
+def duration_words(seconds: float) -> str:
+    """'40 s', '12 min', '3 h 20 min', '2 days 4 h': as exact as an estimate deserves."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(5 * round(minutes / 5), 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours + round(minutes / 60), 24)
+    return f"{days} days {hours} h" if hours else f"{days} days"
+
+
+class Overview:
+    """The page's content. Scores of runs are kept, because a page that watches a study asks for them every second."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._scores: dict[int, tuple[tuple[int, int], Score]] = {}
+
+    def content(self, now: float) -> dict[str, Any]:
+        """All that the template fills in. Scores of a blind evaluation are not in runs before it is closed."""
+        runs, rounds, spec = self.study.runs(), self.study.store.rounds(self.study.id), self.study.spec
+        counts = {state: sum(run.state == state for run in runs) for state in STATES}
+        left = time_left(runs, now)
+        return {
+            "name": spec.name,
+            "headline": _headline(counts),
+            "detail": _detail(counts, left),
+            "parts": _parts(counts),
+            "facts": _facts(spec, runs, rounds),
+            "running": [_at_work(run, now) for run in runs if run.state == "running"],
+            "failed": [_failure(run) for run in runs if run.state == "failed"],
+            "factors": [plain(name) for name in spec.names],
+            "runs": [self._line(run, spec, now) for run in runs],
+            "rounds": [_round(row, rounds[: row.index + 1], runs) for row in reversed(rounds)],
+        }
+
+    def _line(self, run: RunRow, spec: StudySpec, now: float) -> dict[str, Any]:
+        score = self._score(run)
+        sizes = spec.sizes
+        lasted = worked(run)
+        return {
+            "id": run.id,
+            "digest": run.digest[:8],
+            "seed": run.seed,
+            "state": run.state,
+            "word": STATES[run.state] if run.state != "running" or is_alive(run, now) else "left alone",
+            "trials": f"{score.trials:,}" if score is not None and score.trials else "–",
+            "score": "" if score is None else score_words(score),
+            "demos": [
+                {"count": run.demos.get(name, 0), "less": run.demos.get(name, 0) < sizes[name]} for name in spec.names
+            ],
+            "lasted": duration_words(lasted) if lasted else "–",
+        }
+
+    def _score(self, run: RunRow) -> Score | None:
+        if not run.trials and not run.scores:
+            return None
+        stamp = (run.trials, run.scores)
+        kept = self._scores.get(run.id)
+        if kept is None or kept[0] != stamp:
+            kept = self._scores[run.id] = (stamp, self._measured(run))
+        return kept[1]
+
+    def _measured(self, run: RunRow) -> Score:
+        if run.trials:
+            return summarise([trial.score for trial in self.study.store.trials(run.id)])
+        told = self.study.store.scores(run.id)
+        return pooled([known_score(m.score, m.trials) for m in [m for m in told if not m.factor] or told])
+
+
+def _headline(counts: Mapping[str, int]) -> str:
+    total, done = sum(counts.values()), counts["done"]
+    if not total:
+        return "Nothing is planned yet."
+    if done == total:
+        return "The only policy is measured." if total == 1 else f"All {total} policies are measured."
+    return f"{done} of {total} policies {'is' if done == 1 else 'are'} measured."
+
+
+def _detail(counts: Mapping[str, int], left: TimeLeft | None) -> str:
+    rest = [f"{counts[state]} {STATES[state]}" for state in list(STATES)[1:] if counts[state]]
+    if not rest:
+        return "The curves are as good as this round makes them." if counts["done"] else ""
+    text = listed(rest).capitalize() + "."
+    if left is not None:
+        runs = "the one finished run" if left.known == 1 else f"{left.known} finished runs"
+        text += f" About {duration_words(left.seconds)} left, judged by {runs}, {left.abreast} at a time."
+    return text
+
+
+def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The progress bar: where each state begins and how long it is, in thousandths."""
+    total, parts, start = sum(counts.values()), [], 0.0
+    for state in STATES:
+        if counts[state]:
+            width = 1000 * counts[state] / total
+            parts.append(
+                {"state": state, "word": STATES[state], "count": counts[state], "start": start, "width": width}
+            )
+            start += width
+    return parts
+
+
+def _facts(spec: StudySpec, runs: Sequence[RunRow], rounds: Sequence[RoundRow]) -> list[tuple[str, str]]:
+    trials = sum(run.trials for run in runs)
+    ended = max((run.finished for run in runs if run.finished is not None), default=None)
+    facts = [
+        ("round", str(rounds[-1].index)),
+        ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
+        ("curves", f"{len(spec.combinations())} ({spec.construction})"),
+        ("trials", f"{trials:,}"),
+    ]
+    return [*facts, ("last finished", moment(ended))] if ended is not None else facts
+
+
+def _at_work(run: RunRow, now: float) -> dict[str, Any]:
+    since = now - run.started if run.started is not None else 0.0
+    # whole minutes, so that the page changes only when there is something to see
+    elapsed = "less than a minute" if since < 60 else duration_words(60 * math.floor(since / 60))
+    return {
+        "id": run.id,
+        "worker": run.worker or "somebody",
+        "elapsed": elapsed,
+        "trials": run.trials,
+        "attempt": run.attempts,
+        "alive": is_alive(run, now),
+    }
+
+
+def _failure(run: RunRow) -> dict[str, Any]:
+    lines = (run.error or "no reason was given").strip().splitlines() or ["no reason was given"]
+    return {"id": run.id, "reason": lines[-1], "whole": run.error if len(lines) > 1 else "", "attempt": run.attempts}
+
+
+def _round(row: RoundRow, until: Sequence[RoundRow], runs: Sequence[RunRow]) -> dict[str, Any]:
+    mine = [run for run in runs if row.index in run.rounds]
+    before = until[-2].spec.sizes if len(until) > 1 else {}
+    grown = [(plain(name), size - before.get(name, size)) for name, size in row.spec.sizes.items()]
+    return {
+        "index": row.index,
+        "began": moment(row.created),
+        "demos": row.spec.total,
+        "done": sum(run.state == "done" for run in mine),
+        "total": len(mine),
+        "collected": ", ".join(f"{name} +{count}" for name, count in grown if count) if before else "",
+    }
+
+
+def moment(seconds: float) -> str:
+    """A time of day as this machine's clock has it."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,57 @@
+"""Templates and the files beside them: everything that a page needs comes from this folder."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from factored_scaling.report.style import COLOURS, NEUTRALS
+from factored_scaling.version import __version__
+
+_HERE = Path(__file__).parent
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".webmanifest": "application/json"}
+
+
+def page(template: str, **content: Any) -> str:
+    """A template filled in. Names that it needs and was not given are errors, and everything is escaped."""
+    return _templates().get_template(template).render(content)
+
+
+def asset(name: str) -> tuple[bytes, str] | None:
+    """A file of the pages, and its type."""
+    return _assets().get(name)
+
+
+def asset_address(name: str) -> str:
+    """Where a page finds the file: the address changes with the content, so browsers may keep it for ever."""
+    return f"/static/{name}?v={hashlib.sha256(_assets()[name][0]).hexdigest()[:12]}"
+
+
+@functools.cache
+def _assets() -> dict[str, tuple[bytes, str]]:
+    found = {path.name: path.read_bytes() for path in (_HERE / "static").iterdir() if path.suffix in _KINDS}
+    found["style.css"] = (
+        _plain_templates().get_template("style.css.j2").render(neutrals=NEUTRALS, colours=COLOURS).encode()
+    )
+    return {name: (content, _KINDS[Path(name).suffix]) for name, content in found.items()}
+
+
+def _plain_templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    environment = _plain_templates()
+    environment.globals.update(asset=asset_address, version=__version__)
+    return environment

@@ -1,0 +1,141 @@
+"""Starting the server: its address, its token, and the words and code in the terminal that lead a phone to it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import ipaddress
+import os
+import re
+import secrets
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from factored_scaling.errors import InvalidInput
+from factored_scaling.study import Study
+from factored_scaling.web.access import LOOPBACK, Access
+
+TOKEN_FORM = re.compile(r"[A-Za-z0-9_-]{16,200}")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens, and by which names it is reached."""
+
+    host: str
+    port: int
+    socket: socket.socket
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return is_loopback(self.host)
+
+    @property
+    def url(self) -> str:
+        """The address to open: where every interface is listened on, the one that leads outside."""
+        name = self.host
+        if name in ("0.0.0.0", "::"):
+            name = outside_address() or socket.gethostname()
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to bind to is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> Address:
+    """Listen before anything is printed, so that what is printed is true."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(256)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        what = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(
+            f"cannot listen there ({what})", where=f"{host}:{port}", hint="choose another --port, or --port 0 for any"
+        ) from None
+    return Address(host, listening.getsockname()[1], listening)
+
+
+def outside_address() -> str | None:
+    """This machine's address as others on its network see it; nothing is sent to find out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address that is reserved for examples
+            return str(probe.getsockname()[0])
+        except OSError:
+            return None
+
+
+def access_for(address: Address, token: str | None) -> Access:
+    """With a token any name will do: a page under another name does not have the cookie."""
+    if token is not None:
+        return Access(token, None)
+    if not address.is_loopback:
+        raise InvalidInput("a server on a network needs a token", where=address.host)
+    return Access(None, tuple(dict.fromkeys((*LOOPBACK, address.host))))
+
+
+def kept_token(study: Study, new: bool = False) -> str:
+    """The study's token on this machine, kept in the user's own folder: phones stay signed in over a restart.
+
+    FSC_TOKEN takes its place. It is not in the study's folder, which is copied and shared, nor in the record.
+    """
+    given = os.environ.get("FSC_TOKEN")
+    if given is not None:
+        if not TOKEN_FORM.fullmatch(given):
+            raise InvalidInput("expected 16 to 200 letters, digits, - or _", where="FSC_TOKEN")
+        return given
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    name = hashlib.sha256(f"{study.store.place}#{study.id}".encode()).hexdigest()[:24]
+    path = state / "factored-scaling" / "tokens" / name
+    if not new and path.exists():
+        found = path.read_text(encoding="utf-8").strip()
+        if TOKEN_FORM.fullmatch(found):
+            return found
+    token = secrets.token_urlsafe(18)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(token)
+    return token
+
+
+def code_for(url: str) -> str:
+    """The address as a code for a phone's camera, drawn with half blocks."""
+    import segno
+
+    stream = io.StringIO()
+    segno.make(url, error="l").terminal(out=stream, compact=True)
+    return stream.getvalue()
+
+
+def run(study: Study, access: Access, address: Address) -> None:
+    """Serve until interrupted."""
+    import uvicorn
+
+    from factored_scaling.web.app import create_app
+
+    config = uvicorn.Config(
+        create_app(study, access),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,  # the link that a phone opens holds the token
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+    uvicorn.Server(config).run(sockets=[address.socket])

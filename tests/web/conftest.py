@@ -1,0 +1,107 @@
+"""Studies to serve, and ways to ask the server: inside this process, or as a program of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.study import Study
+from factored_scaling.web.access import Access
+from factored_scaling.web.app import create_app
+
+TOKEN = "a-token-that-is-long-enough"
+HERE = "http://127.0.0.1:8765"
+NETWORK = "http://robot.lab.example:8765"
+STEEP = {"camera_pose": 0.25, "lighting": 0.05}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Iterator[Study]:
+    """Two factors, one curve each, nothing measured yet."""
+    spec = StudySpec(dict.fromkeys(STEEP, 30), construction="one", points=3, name="wipe <table>")
+    with Study.create(spec, tmp_path / "study.db") as opened:
+        yield opened
+
+
+def measure(study: Study, runs: int, trials: int = 200) -> None:
+    """Let a rule with a steep and a flat factor stand for the robot."""
+    for run in study.ask(runs):
+        chance = 0.8 - sum(STEEP[name] * (1 - run.demos[name] / 30) for name in STEEP)
+        good = round(chance * trials)
+        study.tell(run.id, [Trial(str(k), float(k < good), ("lighting",)) for k in range(trials)])
+
+
+@contextlib.contextmanager
+def client_of(study: Study, access: Access | None = None, base: str = HERE) -> Iterator[TestClient]:
+    app = create_app(study, access or Access())
+    with TestClient(app, base_url=base, follow_redirects=False, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(study: Study) -> Iterator[TestClient]:
+    """A program on the same machine."""
+    with client_of(study) as made:
+        yield made
+
+
+@dataclass
+class Served:
+    """`fsc serve` as a program of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    @property
+    def port(self) -> int:
+        found = re.search(r":(\d+)/", self.url)
+        assert found is not None
+        return int(found[1])
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self.process.kill()
+        self.process.wait(20)
+
+    def stop(self) -> str:
+        """As Ctrl-C does; returns what else was printed."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.communicate(timeout=30)[0]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Start `fsc serve …` and wait for the address it prints."""
+    started: list[Served] = []
+
+    def start(*arguments: str | Path) -> Served:
+        command = [sys.executable, "-m", "factored_scaling", "serve", *map(str, arguments)]
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, line + process.communicate(timeout=30)[0]
+        started.append(Served(process, found[0]))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.kill()
+        if served.process.stdout is not None:
+            served.process.stdout.close()

@@ -1,0 +1,125 @@
+"""The first page: what it says of a study at every stage, and that it costs little to watch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+from tests.web.conftest import measure
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.store import RunRow
+from factored_scaling.study import Study
+from factored_scaling.web.overview import duration_words, time_left
+
+
+@pytest.fixture
+def row(study: Study) -> RunRow:
+    return study.runs()[0]
+
+
+def done(row: RunRow, seconds: float) -> RunRow:
+    return replace(row, state="done", started=1000.0, finished=1000.0 + seconds)
+
+
+def running(row: RunRow, since: float, lease: float = 1e6) -> RunRow:
+    return replace(row, state="running", started=since, lease_expires=lease)
+
+
+def test_time_left_is_the_median_of_finished_runs_times_those_waiting(row: RunRow) -> None:
+    runs = [done(row, 100), done(row, 200), done(row, 900), row, row, row]
+    left = time_left(runs, 5000.0)
+    assert left is not None
+    assert (left.seconds, left.known, left.abreast) == (600.0, 3, 1)
+
+
+def test_runs_at_work_share_the_rest_and_the_slowest_ends_last(row: RunRow) -> None:
+    runs = [done(row, 100), running(row, 4980), running(row, 4940), row, row]
+    left = time_left(runs, 5000.0)
+    assert left is not None
+    assert (left.seconds, left.abreast) == ((80 + 40 + 200) / 2, 2)
+    alone = time_left([done(row, 100), running(row, 4990), running(row, 4000)], 5000.0)
+    assert alone is not None
+    assert alone.seconds == 90.0
+
+
+def test_a_run_past_its_time_ends_soon_and_an_abandoned_one_begins_again(row: RunRow) -> None:
+    late = time_left([done(row, 100), running(row, 0)], 5000.0)
+    assert late is not None
+    assert late.seconds == 5.0
+    abandoned = time_left([done(row, 100), running(row, 0, lease=4000.0)], 5000.0)
+    assert abandoned is not None
+    assert abandoned.seconds == 100.0
+
+
+def test_without_a_finished_run_or_with_nothing_left_there_is_no_time_to_tell(row: RunRow) -> None:
+    assert time_left([row], 0.0) is None
+    assert time_left([done(row, 100)], 5000.0) is None
+    assert time_left([replace(row, state="done", finished=1.0), row], 5000.0) is None, "told, never timed"
+    assert time_left([done(row, 100), replace(row, state="failed")], 5000.0) is None
+
+
+def test_training_is_what_lasts_where_people_measure(row: RunRow) -> None:
+    trained = replace(row, state="trained", started=1000.0, trained=1100.0)
+    finished = replace(done(row, 90_000), trained=1300.0)
+    left = time_left([trained, finished, row], 5000.0)
+    assert left is not None
+    assert left.seconds == 200.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "1 s"),
+        (45, "45 s"),
+        (600, "10 min"),
+        (7140, "119 min"),
+        (8000, "2 h 15 min"),
+        (10_800, "3 h"),
+        (3e5, "3 days 11 h"),
+    ],
+)
+def test_durations_are_as_exact_as_they_deserve(seconds: float, words: str) -> None:
+    assert duration_words(seconds) == words
+
+
+def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: TestClient) -> None:
+    assert "0 of 5 policies are measured." in client.get("/").text
+    measure(study, 2)
+    (running, failing) = study.ask(2, worker="bench-7")
+    study.record(running.id, [Trial("a", 1.0, ("lighting",))])
+    study.fail(failing.id, "Traceback …\n  in <module>\nOutOfMemory: <b>no room</b>")
+    text = client.get("/").text
+    assert "2 of 5 policies are measured." in text
+    assert "1 running, 1 waiting and 1 failed." in text
+    assert "left, judged by 2 finished runs, 1 at a time." in text
+    assert "bench-7, for less than a minute · 1 trials so far" in text
+    assert "OutOfMemory: &lt;b&gt;no room&lt;/b&gt;" in text
+    assert "wipe &lt;table&gt;" in text
+    assert "<table>:" not in text.replace("&lt;table&gt;", "")
+
+
+def test_a_finished_study_says_so(study: Study, client: TestClient) -> None:
+    measure(study, 5)
+    assert "All 5 policies are measured." in client.get("/").text
+
+
+def test_rounds_are_listed_with_what_was_collected(study: Study, client: TestClient) -> None:
+    measure(study, 5)
+    study.extend({"camera_pose": 20, "lighting": 4})
+    text = client.get("/").text
+    assert "camera pose +20, lighting +4" in text
+    assert "5 of 5" in text
+
+
+def test_the_part_is_sent_again_only_when_it_changed(study: Study, client: TestClient) -> None:
+    first = client.get("/overview")
+    tag = first.headers["ETag"]
+    again = client.get("/overview", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    measure(study, 1)
+    changed = client.get("/overview", headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != tag
+    assert client.get("/").text.count(changed.text.strip()) == 1, "the page is made of the same part"

@@ -65,6 +65,10 @@ class StudyMissing(InvalidInput):
     """The study, or the round or run in it, does not exist."""
 
 
+class TrialTaken(InvalidInput):
+    """A queued trial that another operator is running, or that is scored or left out already."""
+
+
 class LeaseLost(FscError):
     """A run was taken over by another worker because this one stopped reporting."""
 

@@ -261,15 +261,18 @@ class Study:
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
         trials, means = self.store.study_trials(self.id), self.store.study_scores(self.id)
+        scored = self.store.unsettled_trials(self.id) if partial else {}
         rows: list[Row] = []
         for run in self.runs():
             if partial or run.state == "done":
-                rows += _rows(run, trials.get(run.id, []), means.get(run.id, []))
+                told = [*trials.get(run.id, []), *scored.get(run.id, [])]
+                rows += _rows(run, told, means.get(run.id, []))
         return Results(tuple(rows))
 
     def unfinished(self) -> list[RunRow]:
         """Runs that have some scores but are not finished."""
-        return [run for run in self.runs() if (run.trials or run.scores) and run.state != "done"]
+        scored = self.store.unsettled_trials(self.id)
+        return [run for run in self.runs() if (run.trials or run.scores or run.id in scored) and run.state != "done"]
 
     def fit(self) -> tuple[Curve, ...]:
         """One curve per combination."""

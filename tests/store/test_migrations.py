@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, inspect
 
+from factored_scaling.core.design import PlannedRun, RunSpec
+from factored_scaling.core.queue import plan_queue
+from factored_scaling.core.rubric import RUBRICS
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import StoreError
-from factored_scaling.store import Measurement, Store, migrations
+from factored_scaling.store import Entry, Measurement, Store, migrations
 from factored_scaling.store.connections import Database
 
 DATABASES = sorted((Path(__file__).parent / "databases").glob("v*.db"))
@@ -47,6 +50,31 @@ def test_an_old_database_is_read_whole(old: Path) -> None:
         assert store.document(study, "remix", "0") == {"light": 0.75}
 
 
+def test_scores_of_people_are_read_from_version_3_on(old: Path) -> None:
+    written = int(version(old))
+    with Store.open(old, create=False, clock=lambda: 1_700_000_030.0) as store:
+        evaluations = store.evaluations(store.study("old").id)
+        if written < 3:
+            assert evaluations == []
+            return
+        (evaluation,) = evaluations
+        assert (evaluation.number, evaluation.rubric, evaluation.step_limit) == (1, RUBRICS["success"], 600)
+        assert evaluation.closed is None
+        queue = store.queue(evaluation.id)
+        assert len(queue) == 2 * 20
+        told = [(trial.state, trial.score, trial.ending, trial.notes, trial.operator) for trial in queue[:6]]
+        assert told == [
+            ("scored", 1.0, "", (), "ada"),
+            ("scored", 0.0, "hazard", ("hit the table",), "ada"),
+            ("open", None, "", (), "ada"),
+            ("skipped", None, "", ("the lamp broke",), "ada"),
+            ("open", None, "", (), "grace"),
+            ("open", None, "", (), None),
+        ]
+        assert [trial.claimed for trial in queue[:6]] == [False, False, True, False, True, False]
+        assert [row.entry.kind for row in store.entries(evaluation.id)] == ["score", "score", "score", "undo", "skip"]
+
+
 def test_an_old_database_goes_on(old: Path) -> None:
     with Store.open(old) as store:
         study = store.study("old").id
@@ -56,6 +84,13 @@ def test_an_old_database_goes_on(old: Path) -> None:
         assert [attempt.outcome for attempt in store.attempts(run.id)] == ["lost"]  # "third" has been silent for years
         store.append_trials(run.id, [Trial("new", 1.0)], run.lease_token)
         store.finish(run.id, run.lease_token)
+        scoring = store.rounds(study)[-1].spec.scoring_spec()
+        queued = plan_queue(1, scoring, seed=0)
+        waiting = store.add_runs(study, 1, [PlannedRun(RunSpec(("light/0",)), {"camera": 0, "light": 1}, ())])
+        evaluation = store.add_evaluation(study, waiting, queued, scoring.rubric, scoring.step_limit, seed=0)
+        store.append_entries(evaluation, [(trial.code, Entry("score", trial.code, "ada", 1.0)) for trial in queued])
+        assert store.close_evaluation(evaluation) == 20
+        assert store.run(waiting[0]).mean == 1.0
 
 
 def test_an_old_database_gets_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
 from factored_scaling.core.checks import real, shown, whole
+from factored_scaling.core.conditions import ScoringSpec, scoring_of
+from factored_scaling.core.values import Values, plain, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
 
 Construction = Literal["one", "pair", "group"]
@@ -30,6 +32,10 @@ class Factor:
     cap: int | None = None
     # fewest demonstrations that must be ordered
     minimum: int = 0
+    # the values that demonstrations show, for the operator's list
+    values: Values = ()
+    # the values at which policies are tested
+    test_values: Values = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class StudySpec:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     # who trains, when it is not the simulator: a program and where to find it. Not part of a run's identity
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    # how people score trials: rubric, conditions, repeats
+    scoring: Mapping[str, Any] = field(default_factory=dict)
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class StudySpec:
         policy: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
         trainer: Mapping[str, Any] | None = None,
+        scoring: Mapping[str, Any] | None = None,
     ) -> None:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
@@ -95,6 +104,9 @@ class StudySpec:
         store(self, "policy", _mapping(policy, "policy"))
         store(self, "evaluation", _mapping(evaluation, "evaluation"))
         store(self, "trainer", _mapping(trainer, "trainer"))
+        store(self, "scoring", _mapping(scoring, "scoring"))
+        if self.scoring:
+            self.scoring_spec()
         if self.construction == "pair" and len(self.factors) < 2:
             raise InvalidInput("construction pair needs at least two factors", where="construction")
 
@@ -128,6 +140,10 @@ class StudySpec:
         sizes, total = self.sizes, self.total
         return tuple(Combination(group, sum(sizes[name] for name in group), total) for group in members)
 
+    def scoring_spec(self) -> ScoringSpec:
+        """`scoring` read and filled in: what people score, and how often."""
+        return scoring_of(self.scoring, {factor.name: factor.test_values for factor in self.factors})
+
     def with_demos(self, added: Mapping[str, int], nominal: int = 0) -> StudySpec:
         """The spec after `added` demonstrations per factor have been collected."""
         new = {name: whole(count, str(name)) for name, count in added.items()}
@@ -149,6 +165,7 @@ class StudySpec:
         fields["policy"] = dict(self.policy)
         fields["evaluation"] = dict(self.evaluation)
         fields["trainer"] = dict(self.trainer)
+        fields["scoring"] = dict(self.scoring)
         defaults: dict[str, Any] = {
             "groups": None,
             "group_size": 2,
@@ -158,6 +175,7 @@ class StudySpec:
             "policy": {},
             "evaluation": {},
             "trainer": {},
+            "scoring": {},
         }
         return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
 
@@ -176,7 +194,7 @@ class StudySpec:
 
     def _fields(self) -> dict[str, Any]:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
-        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation", "trainer")}
+        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation", "trainer", "scoring")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +253,7 @@ def _factor(name: object, value: int | Mapping[str, Any]) -> Factor:
     where = f"factors.{name}"
     if not isinstance(value, Mapping):
         return Factor(cast(str, name), value)
-    known = ("demos", "cost", "cap", "minimum")
+    known = ("demos", "cost", "cap", "minimum", "values", "test_values")
     for key in value:
         if key not in known:
             raise UnknownKey(str(key), known, where=f"{where}.{key}")
@@ -265,7 +283,8 @@ def _checked(factor: Factor) -> Factor:
     cap = None if factor.cap is None else whole(factor.cap, f"{where}.cap", what="value")
     if cap is not None and minimum > cap:
         raise InvalidInput(f"minimum {minimum} is above cap {cap}", where=f"{where}.minimum")
-    return Factor(factor.name, demos, cost, cap, minimum)
+    values, test_values = (values_of(getattr(factor, key), f"{where}.{key}") for key in ("values", "test_values"))
+    return Factor(factor.name, demos, cost, cap, minimum, values, test_values)
 
 
 def _groups(given: Sequence[Sequence[str]] | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | None:
@@ -312,8 +331,9 @@ def _mapping(value: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
 
 
 def _plain(factor: Factor) -> int | dict[str, Any]:
-    extra = {"cost": factor.cost, "cap": factor.cap, "minimum": factor.minimum}
+    extra: dict[str, Any] = {"cost": factor.cost, "cap": factor.cap, "minimum": factor.minimum}
     kept = {key: value for key, value in extra.items() if value != getattr(Factor("_", 1), key)}
+    kept |= {key: plain(found) for key in ("values", "test_values") if (found := getattr(factor, key)) != ()}
     return {"demos": factor.demos, **kept} if kept else factor.demos
 
 

@@ -13,13 +13,35 @@ from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
+from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import FscError, InvalidInput
 from factored_scaling.store import studies
 from factored_scaling.store.results import score_values, trial_values
-from factored_scaling.store.rows import LONGEST_NAME, MOST_TRIALS, Measurement, Outcome, State, checked_text, to_json
-from factored_scaling.store.schema import attempts, documents, placements, rounds, runs, scores, trials
+from factored_scaling.store.rows import (
+    LONGEST_NAME,
+    MOST_TRIALS,
+    EntryKind,
+    Measurement,
+    Outcome,
+    QueueState,
+    State,
+    checked_text,
+    to_json,
+)
+from factored_scaling.store.schema import (
+    attempts,
+    documents,
+    entries,
+    evaluations,
+    placements,
+    queue,
+    rounds,
+    runs,
+    scores,
+    trials,
+)
 from factored_scaling.store.schema import studies as studies_table
 
 FORMAT = "factored-scaling study"
@@ -67,12 +89,14 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
                 select(documents).where(documents.c.study_id == study).order_by(documents.c.id)
             )
         ],
+        "evaluations": _evaluations(connection, study),
     }
 
 
 def load(connection: Connection, data: Mapping[str, Any], name: str | None) -> int:
     """Recreate what `dump` gave; every part is checked first, and nothing is kept when one is wrong."""
-    top = _checked(data, _TOP, "the export")
+    # exports made before people could score say nothing of it
+    top = _checked({"evaluations": [], **data} if isinstance(data, Mapping) else data, _TOP, "the export")
     if (top["format"], top["version"]) != (FORMAT, VERSION):
         raise InvalidInput(f"not an export of version {VERSION}", where="format", hint="make it with `fsc export`")
     study = studies.create(connection, top["created"], _free_name(connection, top["name"]) if name is None else name)
@@ -84,6 +108,8 @@ def load(connection: Connection, data: Mapping[str, Any], name: str | None) -> i
             raise InvalidInput("a study has at least one round", where="rounds")
         for index, row in enumerate(top["runs"]):
             _load_run(connection, study, round_ids, row, f"runs[{index}]")
+        for index, row in enumerate(top["evaluations"]):
+            _load_evaluation(connection, study, index + 1, row, f"evaluations[{index}]")
         fresh = [_checked(row, _DOCUMENT, f"documents[{index}]") for index, row in enumerate(top["documents"])]
         _insert(connection, documents, ({**row, "study_id": study} for row in fresh))
     except IntegrityError:
@@ -125,6 +151,28 @@ def _load_run(connection: Connection, study: int, round_ids: list[int], data: An
     for part, table, checks in parts:
         rows = (_part(part, row, checks, f"{where}.{part}[{index}]") for index, row in enumerate(run[part]))
         _insert(connection, table, ({**row, "run_id": run_id} for row in rows))
+
+
+def _load_evaluation(connection: Connection, study: int, number: int, data: Any, where: str) -> None:
+    row = _checked(data, _EVALUATION, where)
+    by_digest = {run.digest: run.id for run in connection.execute(select(runs).where(runs.c.study_id == study))}
+    trials_told = row.pop("queue")
+    values = {**row, "study_id": study, "number": number}
+    made = connection.execute(insert(evaluations).values(values).returning(evaluations.c.id))
+    evaluation = int(made.scalar_one())
+    for position, entry in enumerate(trials_told):
+        place = f"{where}.queue[{position}]"
+        trial = _checked(entry, _QUEUED, place)
+        digest, said = trial.pop("run"), trial.pop("entries")
+        if digest not in by_digest:
+            raise InvalidInput(f"there is no run {digest}", where=f"{place}.run")
+        own = {**trial, "run_id": by_digest[digest], "position": position, "evaluation_id": evaluation}
+        queue_id = int(connection.execute(insert(queue).values(own).returning(queue.c.id)).scalar_one())
+        told = [_checked(one, _ENTRY, f"{place}.entries[{index}]") for index, one in enumerate(said)]
+        for one in told:
+            if (one["kind"] == "score") != (one["score"] is not None):
+                raise InvalidInput("an entry has a score exactly if it scores", where=f"{place}.entries")
+        _insert(connection, entries, ({**one, "evaluation_id": evaluation, "queue_id": queue_id} for one in told))
 
 
 def _part(part: str, data: Any, checks: Mapping[str, _Check], where: str) -> _Values:
@@ -173,6 +221,31 @@ def _places(connection: Connection, study: int) -> dict[int, list[_Values]]:
         place = {"round": row.number, "position": row.position, "demos": json.loads(row.demos)}
         found.setdefault(row.run_id, []).append(place)
     return found
+
+
+def _evaluations(connection: Connection, study: int) -> list[_Values]:
+    """Evaluations with their queues, the entries under the trial they are about."""
+    here = select(evaluations.c.id).where(evaluations.c.study_id == study)
+    said: dict[int, list[_Values]] = {}
+    for row in connection.execute(select(entries).where(entries.c.evaluation_id.in_(here)).order_by(entries.c.id)):
+        said.setdefault(row.queue_id, []).append({field: row._mapping[field] for field in _ENTRY})
+    query = select(queue, runs.c.digest.label("run")).join(runs, runs.c.id == queue.c.run_id)
+    waiting: dict[int, list[_Values]] = {}
+    for row in connection.execute(query.where(queue.c.evaluation_id.in_(here)).order_by(queue.c.position)):
+        trial = {field: row._mapping[field] for field in _QUEUED if field != "entries"}
+        trial |= {"condition": json.loads(row.condition), "entries": said.get(row.id, [])}
+        waiting.setdefault(row.evaluation_id, []).append(trial)
+    found = connection.execute(
+        select(evaluations).where(evaluations.c.study_id == study).order_by(evaluations.c.number)
+    )
+    return [
+        {
+            **{field: row._mapping[field] for field in _EVALUATION if field != "queue"},
+            "rubric": json.loads(row.rubric),
+            "queue": waiting.get(row.id, []),
+        }
+        for row in found
+    ]
 
 
 def _some(values: RowMapping, checks: Mapping[str, _Check]) -> _Values:
@@ -262,6 +335,20 @@ def _demos(value: Any) -> str:
     return to_json({_text(factor): _whole(count) for factor, count in dict(value).items()}, "demos")
 
 
+def _rubric(value: Any) -> str:
+    return to_json(Rubric.from_mapping(value).to_mapping(), "the rubric")
+
+
+def _condition(value: Any) -> str:
+    return to_json([[_text(name), _text(text)] for name, text in _list(value)], "the condition")
+
+
+def _share(value: Any) -> float:
+    if not 0.0 <= _number(value) <= 1.0:
+        raise InvalidInput(f"a score must lie in [0, 1], not {value!r}")
+    return float(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -274,6 +361,7 @@ _TOP: Mapping[str, _Check] = {
     "rounds": _list,
     "runs": _list,
     "documents": _list,
+    "evaluations": _list,
 }
 _ROUND: Mapping[str, _Check] = {"spec": _study_spec, "dataset": _dataset, "order": _order, "created": _number}
 _RUN: Mapping[str, _Check] = {
@@ -324,5 +412,33 @@ _DOCUMENT: Mapping[str, _Check] = {
     "kind": _name,
     "key": _name,
     "body": lambda body: to_json(body, "the document"),
+    "created": _number,
+}
+_EVALUATION: Mapping[str, _Check] = {
+    "rubric": _rubric,
+    "step_limit": _or_none(_whole),
+    "seed": _name,
+    "created": _number,
+    "closed": _or_none(_number),
+    "queue": _list,
+}
+_QUEUED: Mapping[str, _Check] = {
+    "code": _name,
+    "run": _text,
+    "label": _name,
+    "condition": _condition,
+    "repeat": _whole,
+    "state": _one_of(*get_args(QueueState)),
+    "operator": _or_none(_name),
+    "claim_expires": _or_none(_number),
+    "entries": _list,
+}
+_ENTRY: Mapping[str, _Check] = {
+    "token": _name,
+    "kind": _one_of(*get_args(EntryKind)),
+    "score": _or_none(_share),
+    "ending": _one_of("", *ENDINGS),
+    "note": _text,
+    "operator": _name,
     "created": _number,
 }

@@ -16,9 +16,58 @@ def _add_trained(connection: Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE fsc_runs ADD COLUMN trained {kind}")
 
 
+def _add_evaluations(connection: Connection) -> None:
+    number = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
+    real = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
+    for statement in (
+        f"""CREATE TABLE fsc_evaluations (
+            id {number} NOT NULL PRIMARY KEY,
+            study_id INTEGER NOT NULL REFERENCES fsc_studies (id),
+            number INTEGER NOT NULL,
+            rubric TEXT NOT NULL,
+            step_limit INTEGER,
+            seed TEXT NOT NULL,
+            created {real} NOT NULL,
+            closed {real},
+            UNIQUE (study_id, number))""",
+        f"""CREATE TABLE fsc_queue (
+            id {number} NOT NULL PRIMARY KEY,
+            evaluation_id INTEGER NOT NULL REFERENCES fsc_evaluations (id),
+            position INTEGER NOT NULL,
+            code TEXT NOT NULL,
+            run_id INTEGER NOT NULL REFERENCES fsc_runs (id),
+            label TEXT NOT NULL,
+            condition TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            operator TEXT,
+            claim_expires {real},
+            UNIQUE (evaluation_id, code),
+            UNIQUE (evaluation_id, position),
+            CHECK (state IN ('open', 'scored', 'skipped')))""",
+        f"""CREATE TABLE fsc_entries (
+            id {number} NOT NULL PRIMARY KEY,
+            evaluation_id INTEGER NOT NULL REFERENCES fsc_evaluations (id),
+            queue_id INTEGER NOT NULL REFERENCES fsc_queue (id),
+            token TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            score {real},
+            ending TEXT NOT NULL,
+            note TEXT NOT NULL,
+            operator TEXT NOT NULL,
+            created {real} NOT NULL,
+            UNIQUE (evaluation_id, token),
+            CHECK (kind IN ('score', 'skip', 'undo', 'note')),
+            CHECK ((kind = 'score') = (score IS NOT NULL)),
+            CHECK (score >= 0 AND score <= 1))""",
+        "CREATE INDEX ix_fsc_entries_queue_id ON fsc_entries (queue_id)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # MIGRATIONS[i] turns version i + 1 into version i + 2. A step never changes once released, and it names tables and
 # columns in SQL rather than through schema.py, which describes the newest version only.
-MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained]
+MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained, _add_evaluations]
 _ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
 
 

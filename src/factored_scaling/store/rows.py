@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from factored_scaling.core.conditions import Condition
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
+from factored_scaling.core.rubric import Rubric
+from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 
 # "trained" is kept as pending with the moment at which training was over
 State = Literal["pending", "running", "trained", "done", "failed"]
 Outcome = Literal["done", "failed", "released", "lost"]
+QueueState = Literal["open", "scored", "skipped"]
+EntryKind = Literal["score", "skip", "undo", "note"]
 LONGEST_NAME = 400  # characters; PostgreSQL refuses index entries above some 2,700 bytes
 MOST_TRIALS = 2**31 - 1
 
@@ -115,6 +120,70 @@ class DocumentRow:
     kind: str
     key: str
     body: Any
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """Trials that people score. After `closed` nothing about them changes any more."""
+
+    id: int
+    number: int
+    rubric: Rubric
+    step_limit: int | None
+    created: float
+    closed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTrial:
+    """One trial of the queue as it stood when it was read. `run_id` is what operators must not see."""
+
+    code: str
+    position: int
+    label: str
+    run_id: int
+    condition: Condition
+    repeat: int
+    state: QueueState
+    # who claimed it last, or scored or left it out
+    operator: str | None
+    # whether the operator has it now
+    claimed: bool
+    # while it is scored
+    score: float | None = None
+    ending: str = ""
+    # remarks with the score or reason, and later ones
+    notes: tuple[str, ...] = ()
+    # when it was scored or left out
+    told: float | None = None
+
+    @property
+    def trial(self) -> Trial:
+        """The scored trial as results keep it."""
+        assert self.score is not None
+        note = "; ".join(part for part in (self.ending, *self.notes) if part)
+        return Trial(self.code, self.score, self.condition.factor, self.condition.setting, note)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What somebody says about a queued trial. `token` is the sender's name for it: sent twice, it counts once."""
+
+    kind: EntryKind
+    token: str
+    operator: str
+    score: float | None = None
+    ending: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """An entry as it is kept."""
+
+    code: str
+    entry: Entry
     created: float
 
 

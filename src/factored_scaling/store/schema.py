@@ -135,3 +135,58 @@ documents = Table(
     Column("created", Double, nullable=False),
     Index("fsc_documents_by_key", "study_id", "kind", "key"),
 )
+
+# trials that people are to run and score; which policy hides behind a label is known here and nowhere else
+evaluations = Table(
+    "fsc_evaluations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey(studies.c.id), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("rubric", Text, nullable=False),
+    Column("step_limit", Integer),
+    Column("seed", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("closed", Double),
+    UniqueConstraint("study_id", "number"),
+)
+
+queue = Table(
+    "fsc_queue",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("evaluation_id", ForeignKey(evaluations.c.id), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("run_id", ForeignKey(runs.c.id), nullable=False),
+    Column("label", Text, nullable=False),
+    Column("condition", Text, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    # what the entries come to: the latest that is not a note decides
+    Column("state", Text, nullable=False),
+    Column("operator", Text),
+    Column("claim_expires", Double),
+    UniqueConstraint("evaluation_id", "code"),
+    UniqueConstraint("evaluation_id", "position"),
+    CheckConstraint("state IN ('open', 'scored', 'skipped')"),
+)
+
+# everything that was said about a queued trial; rows are only ever added
+entries = Table(
+    "fsc_entries",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("evaluation_id", ForeignKey(evaluations.c.id), nullable=False),
+    Column("queue_id", ForeignKey(queue.c.id), nullable=False, index=True),
+    Column("token", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("score", Double),
+    Column("ending", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("operator", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    UniqueConstraint("evaluation_id", "token"),
+    CheckConstraint("kind IN ('score', 'skip', 'undo', 'note')"),
+    CheckConstraint("(kind = 'score') = (score IS NOT NULL)"),
+    CheckConstraint("score >= 0 AND score <= 1"),
+)

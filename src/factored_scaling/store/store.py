@@ -8,11 +8,25 @@ from types import TracebackType
 from typing import Any
 
 from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.queue import PlannedTrial
+from factored_scaling.core.rubric import Rubric
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.store import exchange, leases, migrations, results, runs, studies
+from factored_scaling.store import exchange, leases, migrations, queue, results, runs, studies
 from factored_scaling.store.connections import Clock, Database
-from factored_scaling.store.rows import AttemptRow, DocumentRow, Measurement, Planned, RoundRow, RunRow, StudyRow
+from factored_scaling.store.rows import (
+    AttemptRow,
+    DocumentRow,
+    Entry,
+    EntryRow,
+    EvaluationRow,
+    Measurement,
+    Planned,
+    QueuedTrial,
+    RoundRow,
+    RunRow,
+    StudyRow,
+)
 
 
 class Store:
@@ -209,6 +223,79 @@ class Store:
         """The measurements of every run of the study that has any, by run id."""
         with self._database.reading() as connection:
             return results.scores_of_study(connection, study)
+
+    # --- trials that people score
+
+    def add_evaluation(
+        self,
+        study: int,
+        run_ids: Sequence[int],
+        planned: Sequence[PlannedTrial],
+        rubric: Rubric,
+        step_limit: int | None,
+        seed: int,
+    ) -> int:
+        """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            return queue.add(connection, now, study, run_ids, planned, rubric, step_limit, seed)
+
+    def evaluations(self, study: int) -> list[EvaluationRow]:
+        """The study's evaluations, oldest first."""
+        with self._database.reading() as connection:
+            return queue.of_study(connection, study)
+
+    def evaluation(self, evaluation: int) -> EvaluationRow:
+        """One evaluation by its id."""
+        with self._database.reading() as connection:
+            return queue.one(connection, evaluation)
+
+    def queue(self, evaluation: int) -> list[QueuedTrial]:
+        """The evaluation's trials in the order to run them, all as of one moment."""
+        with self._database.reading() as connection:
+            return queue.read(connection, self._database.now(connection), evaluation)
+
+    def queued_trial(self, evaluation: int, code: str) -> QueuedTrial:
+        """One trial by its code."""
+        with self._database.reading() as connection:
+            return queue.of_code(connection, self._database.now(connection), evaluation, code)
+
+    def entries(self, evaluation: int) -> list[EntryRow]:
+        """Everything that was said about the trials, oldest first, what was undone included."""
+        with self._database.reading() as connection:
+            return queue.history(connection, evaluation)
+
+    def claim_trial(self, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
+        """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
+        with self._database.writing() as connection:
+            return queue.claim(connection, self._database.now(connection), evaluation, operator, seconds)
+
+    def unclaim_trials(self, evaluation: int, operator: str) -> int:
+        """Give back what the operator claimed and did not score; returns how many trials that was."""
+        with self._database.writing() as connection:
+            return queue.unclaim(connection, self._database.now(connection), evaluation, operator)
+
+    def append_entries(self, evaluation: int, told: Sequence[tuple[str, Entry]], claim_seconds: float = 60.0) -> int:
+        """Store what was said about trials, by their codes, all or none; returns how many entries were new.
+
+        An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run
+        by somebody else now. A trial that is undone is claimed for who undid it.
+        """
+        with self._database.writing() as connection:
+            return queue.tell(connection, self._database.now(connection), evaluation, told, claim_seconds)
+
+    def close_evaluation(self, evaluation: int, early: bool = False) -> int:
+        """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
+
+        With `early`, trials that nobody scored are left out, and runs without any score stay as they are.
+        """
+        with self._database.writing() as connection:
+            return queue.close(connection, self._database.now(connection), evaluation, early)
+
+    def unsettled_trials(self, study: int) -> dict[int, list[Trial]]:
+        """What is scored in evaluations that are not closed yet, by run id."""
+        with self._database.reading() as connection:
+            return queue.unsettled(connection, self._database.now(connection), study)
 
     # --- documents
 

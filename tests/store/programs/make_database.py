@@ -1,4 +1,4 @@
-"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v1.db`.
+"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v3.db`.
 
 Run it once, with the release that introduces the version, and never again: later ones must read what it wrote.
 """
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import plan
+from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.store import Measurement, Store
+from factored_scaling.store import Entry, Measurement, Store
 
 
 def main(path: Path) -> None:
@@ -39,6 +40,22 @@ def main(path: Path) -> None:
         store.add_runs(study, 1, planned[:1])
         store.trained(planned_ids[4])
         store.put_document(study, "remix", "0", {"light": 0.75})
+        waiting = [run.id for run in store.runs(study) if run.state in ("pending", "trained")]
+        scoring = spec.scoring_spec()
+        queued = plan_queue(len(waiting), scoring, seed=0)
+        evaluation = store.add_evaluation(study, waiting, queued, scoring.rubric, scoring.step_limit, seed=0)
+        first, second, third, fourth = (trial.code for trial in queued[:4])
+        store.append_entries(
+            evaluation,
+            [
+                (first, Entry("score", "a", "ada", 1.0)),
+                (second, Entry("score", "b", "ada", 0.0, "hazard", "hit the table")),
+                (third, Entry("score", "c", "ada", 1.0)),
+                (third, Entry("undo", "d", "ada")),
+                (fourth, Entry("skip", "e", "ada", note="the lamp broke")),
+            ],
+        )
+        store.claim_trial(evaluation, "grace", 60)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
     connection.execute("PRAGMA page_size = 1024")  # and a small one: it is kept in the repository

@@ -1,0 +1,180 @@
+"""What people score: the rubric, the conditions, how often each policy meets each of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.rubric import Rubric, rubric_of
+from factored_scaling.core.values import Values, spread, values_of
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
+
+Order = Literal["by-condition", "mixed"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+MOST_CONDITIONS = 1000
+MOST_REPEATS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One scene to set up: the value of every factor that is varied in it."""
+
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def factor(self) -> tuple[str, ...]:
+        """The factors that are varied."""
+        return tuple(name for name, _ in self.values)
+
+    @property
+    def setting(self) -> str:
+        """The scene in one line, as trials keep it."""
+        return ", ".join(f"{name}={value}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringSpec:
+    """How people score a study's policies: `scoring:` in study.yaml."""
+
+    rubric: Rubric
+    conditions: tuple[Condition, ...]
+    # trials of every policy in every condition
+    repeats: int
+    # environment steps after which a rollout counts as failed (None: no limit)
+    step_limit: int | None = None
+    # by-condition: set a scene up once and let every policy have its trial in it; mixed: a new scene for every trial
+    order: Order = "by-condition"
+
+    @property
+    def trials(self) -> int:
+        """Trials per policy."""
+        return len(self.conditions) * self.repeats
+
+
+# The paper's evaluations on real robots: several factors varied at once, a rollout capped at 600 steps.
+PRESETS: dict[str, dict[str, Any]] = {
+    "pick-place": {"rubric": "success", "combinations": 10, "repeats": 2, "step_limit": 600},
+    "fold-towel": {"rubric": "fold-towel", "combinations": 4, "repeats": 3, "step_limit": 600},
+    "mouse-in-drawer": {"rubric": "mouse-in-drawer", "combinations": 6, "repeats": 3, "step_limit": 600},
+}
+_KEYS = ("preset", "rubric", "conditions", "combinations", "repeats", "step_limit", "order", "seed")
+
+
+class UnknownPreset(UnknownName):
+    """A preset other than the paper's."""
+
+    kind = "preset"
+
+
+def scoring_of(declared: Mapping[str, Any], test_values: Mapping[str, Values]) -> ScoringSpec:
+    """Read `scoring:`; `test_values` has every factor of the study with the values to test it at, maybe none.
+
+    What is left out comes from the preset, pick-place where none is named.
+    """
+    where = "scoring"
+    if not isinstance(declared, Mapping):
+        raise InvalidInput(f"expected a mapping, not {shown(declared)}", where=where)
+    for key in declared:
+        if key not in _KEYS:
+            raise UnknownName(str(key), _KEYS, where=f"{where}.{key}")
+    preset = declared.get("preset", "pick-place")
+    if preset not in PRESETS:
+        raise UnknownPreset(str(preset), PRESETS, where=f"{where}.preset")
+    given = {**PRESETS[preset], "conditions": "together", "order": "by-condition", "seed": 0, **declared}
+    limit = given["step_limit"]
+    if given["order"] not in ORDERS:
+        raise UnknownName(str(given["order"]), ORDERS, where=f"{where}.order")
+    if "combinations" in declared and given["conditions"] != "together":
+        hint = "drop it, or write `conditions: together`"
+        raise InvalidInput("combinations are drawn for together only", where=f"{where}.combinations", hint=hint)
+    return ScoringSpec(
+        rubric=rubric_of(given["rubric"], f"{where}.rubric"),
+        conditions=_conditions(given, test_values, where),
+        repeats=_count(given["repeats"], f"{where}.repeats", MOST_REPEATS),
+        step_limit=None if limit is None else whole(limit, f"{where}.step_limit", least=1, what="step limit"),
+        order=given["order"],
+    )
+
+
+def _conditions(given: Mapping[str, Any], test_values: Mapping[str, Values], where: str) -> tuple[Condition, ...]:
+    wanted = given["conditions"]
+    if wanted == "each":
+        return _each(test_values, where)
+    if wanted == "together":
+        combinations = _count(given["combinations"], f"{where}.combinations", MOST_CONDITIONS)
+        return together(test_values, combinations, whole(given["seed"], f"{where}.seed", what="seed"))
+    where = f"{where}.conditions"
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence):
+        hint = "write each, together, or a list of conditions such as {lighting: dim, camera_pose: left}"
+        raise InvalidInput(f"expected conditions, not {shown(wanted)}", where=where, hint=hint)
+    made = [_condition(entry, tuple(test_values), f"{where}[{index}]") for index, entry in enumerate(wanted)]
+    if not 1 <= len(made) <= MOST_CONDITIONS:
+        raise InvalidInput(f"expected 1 to {MOST_CONDITIONS} conditions, not {len(made)}", where=where)
+    for index, condition in enumerate(made):
+        if condition in made[:index]:
+            hint = "`repeats` says how often a condition is tried"
+            raise InvalidInput(f"{condition.setting} is listed twice", where=f"{where}[{index}]", hint=hint)
+    return tuple(made)
+
+
+def _condition(entry: object, names: tuple[str, ...], where: str) -> Condition:
+    if not isinstance(entry, Mapping) or not entry:
+        hint = "write for example {lighting: dim, camera_pose: left}"
+        raise InvalidInput(f"expected a value for each varied factor, not {shown(entry)}", where=where, hint=hint)
+    for name in entry:
+        if name not in names:
+            raise UnknownFactor(str(name), names, where=f"{where}.{name}")
+    texts: dict[str, str] = {}
+    for name, value in entry.items():
+        listed = values_of([value], f"{where}.{name}")
+        assert isinstance(listed, tuple)
+        texts[name] = listed[0]
+    return Condition(tuple((name, texts[name]) for name in names if name in texts))
+
+
+def _each(test_values: Mapping[str, Values], where: str) -> tuple[Condition, ...]:
+    """One factor at a time, at each of its values for testing."""
+    made: list[Condition] = []
+    for name, values in test_values.items():
+        if not isinstance(values, tuple) or not values:
+            hint = f"list them: `{name}: {{demos: …, test_values: [dim, bright]}}`"
+            raise InvalidInput(f"{name} lists no test_values", where=f"{where}.conditions", hint=hint)
+        made += [Condition(((name, value),)) for value in values]
+    if len(made) > MOST_CONDITIONS:
+        raise InvalidInput(f"{len(made)} conditions; at most {MOST_CONDITIONS} fit", where=f"{where}.conditions")
+    return tuple(made)
+
+
+def together(test_values: Mapping[str, Values], combinations: int, seed: int) -> tuple[Condition, ...]:
+    """Scenes in which every factor is varied at once; each factor's values come up equally often.
+
+    The same for every call with the same seed, so that policies of later rounds meet the same scenes. Where a factor
+    has no values declared, the sheet asks for new ones, numbered.
+    """
+    generator = random.Random(f"{seed} {combinations}")
+    best: tuple[Condition, ...] = ()
+    for _ in range(50):  # equal scenes waste trials; with few values they cannot always be avoided
+        columns: dict[str, list[str]] = {}
+        for name, values in test_values.items():
+            column = spread(values, combinations)
+            if column:
+                generator.shuffle(column)
+            columns[name] = column or [f"new value {number + 1}" for number in range(combinations)]
+        made = tuple(
+            Condition(tuple((name, column[index]) for name, column in columns.items())) for index in range(combinations)
+        )
+        if len(set(made)) > len(set(best)) or not best:
+            best = made
+        if len(set(best)) == combinations:
+            break
+    return best
+
+
+def _count(value: object, where: str, most: int) -> int:
+    number = whole(value, where, least=1, what="value")
+    if number > most:
+        raise InvalidInput(f"at most {most}, not {number}", where=where)
+    return number

@@ -1,0 +1,327 @@
+"""Trials that people score: who runs which, what was said about each, and how it becomes a result.
+
+Every change locks its evaluation first, so changes to one queue happen one after another, on both databases. What was
+said stays; the state of a trial is what the latest entry that is not a note comes to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
+
+from factored_scaling.core.conditions import Condition
+from factored_scaling.core.queue import PlannedTrial
+from factored_scaling.core.rubric import ENDINGS, Rubric
+from factored_scaling.core.scores import Trial
+from factored_scaling.errors import InvalidInput, StudyMissing, TrialTaken
+from factored_scaling.store import leases, results, studies
+from factored_scaling.store.rows import (
+    LONGEST_NAME,
+    Entry,
+    EntryKind,
+    EntryRow,
+    EvaluationRow,
+    QueuedTrial,
+    QueueState,
+    checked_text,
+    to_json,
+)
+from factored_scaling.store.schema import entries, evaluations, queue, runs
+
+LONGEST_NOTE = 2000
+_AFTER: dict[EntryKind, QueueState] = {"score": "scored", "skip": "skipped", "undo": "open"}
+
+
+def add(
+    connection: Connection,
+    now: float,
+    study: int,
+    run_ids: Sequence[int],
+    planned: Sequence[PlannedTrial],
+    rubric: Rubric,
+    step_limit: int | None,
+    seed: int,
+) -> int:
+    """A new evaluation with its queue; the trials name their policies by place in `run_ids`. Returns its id."""
+    studies.require(connection, study, lock=True)
+    mine = set(connection.execute(select(runs.c.id).where(runs.c.study_id == study)).scalars())
+    for run_id in run_ids:
+        if run_id not in mine:
+            raise StudyMissing(f"there is no run {run_id} in this study")
+    _require_unqueued(connection, study, run_ids)
+    last = connection.execute(select(func.max(evaluations.c.number)).where(evaluations.c.study_id == study)).scalar()
+    values = {
+        "study_id": study,
+        "number": 1 if last is None else int(last) + 1,
+        "rubric": to_json(rubric.to_mapping(), "the rubric"),
+        "step_limit": step_limit,
+        "seed": str(seed),
+        "created": now,
+    }
+    made = connection.execute(insert(evaluations).values(values).returning(evaluations.c.id))
+    evaluation = int(made.scalar_one())
+    rows = [
+        {
+            "evaluation_id": evaluation,
+            "position": position,
+            "code": trial.code,
+            "run_id": run_ids[trial.policy],
+            "label": trial.label,
+            "condition": to_json([list(pair) for pair in trial.condition.values], "the condition"),
+            "repeat": trial.repeat,
+            "state": "open",
+        }
+        for position, trial in enumerate(planned)
+    ]
+    connection.execute(insert(queue), rows)
+    return evaluation
+
+
+def of_study(connection: Connection, study: int) -> list[EvaluationRow]:
+    """The study's evaluations, oldest first."""
+    studies.require(connection, study)
+    query = select(evaluations).where(evaluations.c.study_id == study).order_by(evaluations.c.number)
+    return [_evaluation(row) for row in connection.execute(query)]
+
+
+def one(connection: Connection, evaluation: int) -> EvaluationRow:
+    """One evaluation."""
+    return _evaluation(_require(connection, evaluation))
+
+
+def read(
+    connection: Connection, now: float, evaluation: int, condition: ColumnElement[bool] | None = None
+) -> list[QueuedTrial]:
+    """The queue, or those of its trials that meet `condition`, in the order to run them."""
+    _require(connection, evaluation)
+    chosen = queue.c.evaluation_id == evaluation
+    wanted = chosen if condition is None else and_(chosen, condition)
+    said: dict[int, list[Row[Any]]] = {}
+    query = select(entries).where(entries.c.queue_id.in_(select(queue.c.id).where(wanted))).order_by(entries.c.id)
+    for row in connection.execute(query):
+        said.setdefault(row.queue_id, []).append(row)
+    rows = connection.execute(select(queue).where(wanted).order_by(queue.c.position))
+    return [_queued(row, said.get(row.id, []), now) for row in rows]
+
+
+def of_code(connection: Connection, now: float, evaluation: int, code: str) -> QueuedTrial:
+    """The trial with this code."""
+    _require(connection, evaluation)
+    return read(connection, now, evaluation, queue.c.id == _require_code(connection, evaluation, code).id)[0]
+
+
+def history(connection: Connection, evaluation: int) -> list[EntryRow]:
+    """Everything that was said, oldest first; what was undone is still there."""
+    _require(connection, evaluation)
+    query = (
+        select(entries, queue.c.code)
+        .join(queue, queue.c.id == entries.c.queue_id)
+        .where(entries.c.evaluation_id == evaluation)
+        .order_by(entries.c.id)
+    )
+    return [EntryRow(row.code, _entry(row), row.created) for row in connection.execute(query)]
+
+
+def claim(connection: Connection, now: float, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
+    """The trial this operator has, or else the first that nobody has; for `seconds`. None when none is left."""
+    checked_text(operator, "the operator's name", longest=LONGEST_NAME, empty=False)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise InvalidInput(f"a claim must last a number of seconds above 0, not {seconds!r}")
+    if _require(connection, evaluation, lock=True).closed is not None:
+        return None
+    mine = and_(queue.c.operator == operator, queue.c.claim_expires > now)
+    free = or_(queue.c.claim_expires.is_(None), queue.c.claim_expires <= now)
+    for condition in (mine, free):
+        query = select(queue.c.id).where(queue.c.evaluation_id == evaluation, queue.c.state == "open", condition)
+        found = connection.execute(query.order_by(queue.c.position).limit(1)).scalar()
+        if found is not None:
+            values = {"operator": operator, "claim_expires": now + seconds}
+            connection.execute(update(queue).where(queue.c.id == found).values(values))
+            return read(connection, now, evaluation, queue.c.id == found)[0]
+    return None
+
+
+def unclaim(connection: Connection, now: float, evaluation: int, operator: str) -> int:
+    """Give back what the operator has not scored; returns how many trials that was."""
+    _require(connection, evaluation, lock=True)
+    held = and_(queue.c.evaluation_id == evaluation, queue.c.state == "open", queue.c.operator == operator)
+    found = connection.execute(select(queue.c.id).where(held, queue.c.claim_expires > now)).scalars().all()
+    connection.execute(update(queue).where(queue.c.id.in_(found)).values(operator=None, claim_expires=None))
+    return len(found)
+
+
+def tell(
+    connection: Connection, now: float, evaluation: int, told: Sequence[tuple[str, Entry]], claim_seconds: float
+) -> int:
+    """Add entries about trials, all or none; returns how many were new.
+
+    An undone trial goes back to who undid it, claimed for `claim_seconds`.
+    """
+    header = _require(connection, evaluation, lock=True)
+    rubric = Rubric.from_mapping(json.loads(header.rubric))
+    new = 0
+    for code, entry in told:
+        values = _entry_values(entry, rubric)
+        row = _require_code(connection, evaluation, code)
+        if _known(connection, evaluation, row, values):
+            continue
+        if header.closed is not None:
+            raise TrialTaken(f"evaluation {header.number} is closed and takes no more entries", where=f"trial {code}")
+        _require_state(row, entry, now)
+        connection.execute(insert(entries).values(**values, evaluation_id=evaluation, queue_id=row.id, created=now))
+        if entry.kind in _AFTER:
+            expires = now + claim_seconds if entry.kind == "undo" else None
+            after = {"state": _AFTER[entry.kind], "operator": entry.operator, "claim_expires": expires}
+            connection.execute(update(queue).where(queue.c.id == row.id).values(after))
+        new += 1
+    return new
+
+
+def close(connection: Connection, now: float, evaluation: int, early: bool) -> int:
+    """Hand the scores over to the runs and finish those; returns how many trials were new to them."""
+    header = _require(connection, evaluation, lock=True)
+    if header.closed is not None:
+        return 0
+    every = read(connection, now, evaluation)
+    left = [trial for trial in every if trial.state == "open"]
+    if left and not early:
+        what = f"{len(left)} of {len(every)} trials are not scored yet"
+        raise InvalidInput(what, where=f"evaluation {header.number}", hint="score or skip them, or close it early")
+    by_run = scored_by_run(header.number, every)
+    if not by_run:
+        raise InvalidInput("no trial is scored yet", where=f"evaluation {header.number}")
+    new = 0
+    for run_id, trials in by_run.items():
+        new += results.append_trials(connection, now, run_id, trials, None)
+        leases.end(connection, now, run_id, None, "done")
+    connection.execute(update(evaluations).where(evaluations.c.id == evaluation).values(closed=now))
+    return new
+
+
+def unsettled(connection: Connection, now: float, study: int) -> dict[int, list[Trial]]:
+    """Scored trials of evaluations that are not closed, by run id."""
+    found: dict[int, list[Trial]] = {}
+    for evaluation in of_study(connection, study):
+        if evaluation.closed is None:
+            scored = read(connection, now, evaluation.id, queue.c.state == "scored")
+            for run_id, trials in scored_by_run(evaluation.number, scored).items():
+                found.setdefault(run_id, []).extend(trials)
+    return found
+
+
+def scored_by_run(number: int, every: Sequence[QueuedTrial]) -> dict[int, list[Trial]]:
+    """Scored trials under keys that no other evaluation uses."""
+    found: dict[int, list[Trial]] = {}
+    for queued in every:
+        if queued.state == "scored":
+            trial = queued.trial
+            key = f"scored/{number}/{trial.key}"
+            found.setdefault(queued.run_id, []).append(Trial(key, trial.score, trial.factor, trial.setting, trial.note))
+    return found
+
+
+def _require_unqueued(connection: Connection, study: int, run_ids: Sequence[int]) -> None:
+    """Fail if an evaluation that is still open has one of the runs: its scores would be in two places."""
+    query = (
+        select(queue.c.run_id, evaluations.c.number)
+        .join(evaluations, evaluations.c.id == queue.c.evaluation_id)
+        .where(evaluations.c.study_id == study, evaluations.c.closed.is_(None))
+        .distinct()
+    )
+    for row in connection.execute(query):
+        if row.run_id in run_ids:
+            what = f"run {row.run_id} is already queued in evaluation {row.number}"
+            raise InvalidInput(what, hint="score and close that one first")
+
+
+def _require(connection: Connection, evaluation: int, *, lock: bool = False) -> Row[Any]:
+    query = select(evaluations).where(evaluations.c.id == evaluation)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise StudyMissing(f"there is no evaluation with number {evaluation} in this database")
+    return row
+
+
+def _require_code(connection: Connection, evaluation: int, code: str) -> Row[Any]:
+    checked_text(code, "a trial's code", longest=LONGEST_NAME)
+    query = select(queue).where(queue.c.evaluation_id == evaluation, queue.c.code == code)
+    row = connection.execute(query).first()
+    if row is None:
+        raise StudyMissing(f"there is no trial {code!r} in this evaluation", hint="codes are printed on the sheet")
+    return row
+
+
+def _require_state(row: Row[Any], entry: Entry, now: float) -> None:
+    """Fail unless the entry may be made in this state of the trial."""
+    where = f"trial {row.code}"
+    if entry.kind == "undo" and row.state == "open":
+        raise TrialTaken("there is nothing to undo", where=where)
+    if entry.kind in ("score", "skip"):
+        if row.state != "open":
+            raise TrialTaken(f"is {row.state} already, by {row.operator}", where=where, hint="undo that first")
+        held = row.claim_expires is not None and row.claim_expires > now
+        if held and row.operator != entry.operator:
+            raise TrialTaken(f"{row.operator} is running it", where=where, hint="agree with them who scores it")
+
+
+def _known(connection: Connection, evaluation: int, trial: Row[Any], values: dict[str, Any]) -> bool:
+    """Whether this was said before under the same token; a token for something else is an error."""
+    same_token = and_(entries.c.evaluation_id == evaluation, entries.c.token == values["token"])
+    row = connection.execute(select(entries).where(same_token)).first()
+    if row is None:
+        return False
+    if row.queue_id != trial.id or any(row._mapping[field] != value for field, value in values.items()):
+        raise InvalidInput("this token was used for another entry", where=f"trial {trial.code}")
+    return True
+
+
+def _entry_values(entry: Entry, rubric: Rubric) -> dict[str, Any]:
+    if (entry.kind == "score") != (entry.score is not None):
+        raise InvalidInput("an entry has a score exactly if it scores", where=f"entry {entry.token!r}")
+    if entry.ending and (entry.ending not in ENDINGS or entry.score != 0.0):
+        what = f"a rollout ends by {' or '.join(ENDINGS)} with score 0, not by {entry.ending!r} with {entry.score}"
+        raise InvalidInput(what, where=f"entry {entry.token!r}")
+    return {
+        "token": checked_text(entry.token, "an entry's token", longest=LONGEST_NAME, empty=False),
+        "kind": entry.kind,
+        "score": None if entry.score is None else rubric.level(entry.score).score,
+        "ending": entry.ending,
+        "note": checked_text(entry.note, "a note", longest=LONGEST_NOTE),
+        "operator": checked_text(entry.operator, "the operator's name", longest=LONGEST_NAME, empty=False),
+    }
+
+
+def _evaluation(row: Row[Any]) -> EvaluationRow:
+    rubric = Rubric.from_mapping(json.loads(row.rubric))
+    return EvaluationRow(row.id, row.number, rubric, row.step_limit, row.created, row.closed)
+
+
+def _entry(row: Row[Any]) -> Entry:
+    return Entry(row.kind, row.token, row.operator, row.score, row.ending, row.note)
+
+
+def _queued(row: Row[Any], said: Sequence[Row[Any]], now: float) -> QueuedTrial:
+    deciding = [entry for entry in said if entry.kind != "note"]
+    last = deciding[-1] if deciding and row.state != "open" else None
+    # remarks made about a rollout that was undone go with it
+    since = max((entry.id for entry in said if entry.kind == "undo"), default=-1)
+    notes = tuple(entry.note for entry in said if entry.note and entry.id > since)
+    return QueuedTrial(
+        code=row.code,
+        position=row.position,
+        label=row.label,
+        run_id=row.run_id,
+        condition=Condition(tuple((name, value) for name, value in json.loads(row.condition))),
+        repeat=row.repeat,
+        state=row.state,
+        operator=row.operator,
+        claimed=row.state == "open" and row.claim_expires is not None and row.claim_expires > now,
+        score=last.score if last is not None else None,
+        ending=last.ending if last is not None else "",
+        notes=notes,
+        told=last.created if last is not None else None,
+    )

@@ -10,7 +10,19 @@ import pytest
 
 import factored_scaling
 
-HEAVY = ("torch", "torchvision", "fastapi", "uvicorn", "starlette", "ray", "mani_skill", "sapien", "gymnasium")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "ray",
+    "mani_skill",
+    "sapien",
+    "gymnasium",
+    "pyarrow",
+    "av",
+)
 
 EXPORTED = [
     "Combination",

@@ -60,6 +60,8 @@ class StudySpec:
     # the first of them
     first_seed: int = 0
     name: str = "study"
+    # the LeRobot dataset that holds the demonstrations, seen from the study's folder. Not part of a run's identity
+    dataset: str | None = None
     # the simulator's task, for studies that `fsc run` carries out
     task: str | None = None
     # what the trainer should build; its meaning belongs to the trainer
@@ -82,6 +84,7 @@ class StudySpec:
         seeds: int = 1,
         first_seed: int = 0,
         name: str = "study",
+        dataset: str | None = None,
         task: str | None = None,
         policy: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
@@ -100,6 +103,7 @@ class StudySpec:
         store(self, "seeds", whole(seeds, "seeds", least=1, what="value"))
         store(self, "first_seed", whole(first_seed, "first_seed", least=0, what="value"))
         store(self, "name", _text(name, "name"))
+        store(self, "dataset", None if dataset is None else _text(dataset, "dataset"))
         store(self, "task", None if task is None else _text(task, "task"))
         store(self, "policy", _mapping(policy, "policy"))
         store(self, "evaluation", _mapping(evaluation, "evaluation"))
@@ -171,6 +175,7 @@ class StudySpec:
             "group_size": 2,
             "seeds": 1,
             "first_seed": 0,
+            "dataset": None,
             "task": None,
             "policy": {},
             "evaluation": {},
@@ -194,7 +199,8 @@ class StudySpec:
 
     def _fields(self) -> dict[str, Any]:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
-        return {key: getattr(self, key) for key in (*order, "task", "policy", "evaluation", "trainer", "scoring")}
+        settings = ("dataset", "task", "policy", "evaluation", "trainer", "scoring")
+        return {key: getattr(self, key) for key in (*order, *settings)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,208 @@
+"""LerobotDataset: what a dataset's metadata says, listed without touching the data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from factored_scaling.data.lerobot import layout
+from factored_scaling.data.lerobot.layout import Feature
+from factored_scaling.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSpan:
+    """Where one camera's frames of an episode lie: a file of the dataset, from second to second."""
+
+    path: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeEntry:
+    """One demonstration as the metadata knows it. Paths are relative to the dataset."""
+
+    index: int
+    length: int
+    tasks: tuple[str, ...]
+    data: str
+    videos: Mapping[str, VideoSpan]
+
+
+class LerobotDataset:
+    """A dataset on disk. Opening it reads metadata only; rows and pictures are read where they are asked for."""
+
+    def __init__(
+        self,
+        root: Path,
+        info: Mapping[str, Any],
+        features: Mapping[str, Feature],
+        episodes: Sequence[EpisodeEntry],
+        columns: Any,
+    ) -> None:
+        self.root = root
+        self.info = info
+        self.features = features
+        self.episodes = tuple(episodes)
+        self.columns = columns  # arrow table: everything that meta/episodes says of an episode, except statistics
+        self._places = {entry.index: place for place, entry in enumerate(self.episodes)}
+
+    @classmethod
+    def open(cls, root: str | Path) -> LerobotDataset:
+        """Read the metadata of the dataset in the folder `root`."""
+        path = Path(root)
+        info = layout.read_info(path)
+        features = layout.read_features(info, str(path))
+        table = _episode_table(path, info)
+        episodes = _entries(path, info, features, table)
+        declared = info.get("total_episodes")
+        if declared is not None and declared != len(episodes):
+            what = f"info.json counts {declared} episodes, the metadata lists {len(episodes)}"
+            raise InvalidInput(what, where=str(path), hint="did the recording end with finalize()?")
+        return cls(path, info, features, episodes, table)
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    @property
+    def version(self) -> str:
+        """`v3.0` or `v2.1`."""
+        return str(self.info["codebase_version"])
+
+    @property
+    def fps(self) -> float:
+        """Frames per second."""
+        return float(self.info["fps"])
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """The features that hold pictures, in declared order."""
+        return tuple(name for name, feature in self.features.items() if feature.is_camera)
+
+    def entry(self, index: int) -> EpisodeEntry:
+        """The episode with this number."""
+        if index not in self._places:
+            last = self.episodes[-1].index if self.episodes else -1
+            raise InvalidInput(f"no episode {index}", where=str(self.root), hint=f"they go from 0 to {last}")
+        return self.episodes[self._places[index]]
+
+    def entries(self, indices: Iterable[int] | None = None) -> list[EpisodeEntry]:
+        """The episodes with these numbers, in the order given; all of them without."""
+        return list(self.episodes) if indices is None else [self.entry(int(index)) for index in indices]
+
+    def column(self, name: str) -> list[Any]:
+        """What meta/episodes says under `name` of every episode; `task` is its tasks as one text."""
+        if name == "task":
+            return [" | ".join(entry.tasks) for entry in self.episodes]
+        if name not in self.columns.column_names:
+            known = ["task", *(column for column in self.columns.column_names if "/" not in column)]
+            raise InvalidInput(f"meta/episodes has no column {name!r}", hint=f"it has {', '.join(known)}")
+        return list(self.columns.column(name).to_pylist())
+
+    def tasks(self) -> dict[int, str]:
+        """Every task's text by its number."""
+        if self.version == "v2.1":
+            lines = layout.read_lines(self.root / "meta/tasks.jsonl")
+            return {int(line["task_index"]): str(line["task"]) for line in lines}
+        table = layout.read_parquet(self.root / layout.TASKS)
+        texts = [name for name in table.column_names if name != "task_index"]
+        if "task_index" not in table.column_names or not texts:
+            raise InvalidInput("has no tasks in it", where=str(self.root / layout.TASKS))
+        numbers = table.column("task_index").to_pylist()
+        return dict(zip(numbers, table.column(texts[0]).to_pylist(), strict=True))
+
+
+def _episode_table(root: Path, info: Mapping[str, Any]) -> Any:
+    """meta/episodes without the statistics, which are most of it, in the order of the episodes' numbers."""
+    if info["codebase_version"] == "v2.1":
+        lines = layout.read_lines(root / "meta/episodes.jsonl")
+        if not lines:
+            raise InvalidInput("lists no episodes", where=str(root / "meta/episodes.jsonl"))
+        table = pa.Table.from_pylist(lines)
+    else:
+        paths = sorted((root / layout.EPISODES).glob("*/*.parquet"))
+        if not paths:
+            raise InvalidInput("lists no episodes", where=str(root / layout.EPISODES))
+        parts = []
+        for path in paths:
+            with layout.open_parquet(path) as file:
+                wanted = [name for name in file.schema_arrow.names if not name.startswith("stats/")]
+                parts.append(file.read(columns=wanted, use_threads=False))
+        table = pa.concat_tables(parts, promote_options="default")
+    for name in ("episode_index", "length", "tasks"):
+        if name not in table.column_names:
+            raise InvalidInput(f"the episodes have no column {name!r}", where=str(root / "meta"))
+    return table.sort_by("episode_index")
+
+
+def _entries(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature], table: Any) -> list[EpisodeEntry]:
+    numbers = table.column("episode_index").to_pylist()
+    lengths = table.column("length").to_pylist()
+    tasks = [tuple(names or ()) for names in table.column("tasks").to_pylist()]
+    if len(set(numbers)) < len(numbers):
+        twice = next(number for number, after in itertools.pairwise(numbers) if number == after)
+        raise InvalidInput(f"episode {twice} is listed twice", where=str(root / "meta"))
+    videos = [name for name, feature in features.items() if feature.dtype == "video"]
+    if info["codebase_version"] == "v2.1":
+        data, spans = _separate_files(root, info, videos, numbers, lengths)
+    else:
+        data, spans = _shared_files(root, info, videos, table)
+    empty: dict[str, VideoSpan] = {}
+    return [
+        EpisodeEntry(number, length, names, data[place], {key: spans[key][place] for key in videos} or empty)
+        for place, (number, length, names) in enumerate(zip(numbers, lengths, tasks, strict=True))
+    ]
+
+
+def _shared_files(
+    root: Path, info: Mapping[str, Any], videos: Sequence[str], table: Any
+) -> tuple[list[str], dict[str, list[VideoSpan]]]:
+    """v3.0: several episodes per file; the metadata says which file, and which seconds of a video."""
+
+    def values(name: str) -> list[Any]:
+        if name not in table.column_names:
+            raise InvalidInput(f"the episodes have no column {name!r}", where=str(root / layout.EPISODES))
+        return list(table.column(name).to_pylist())
+
+    def paths(prefix: str, template: Any, **fixed: str) -> list[str]:
+        pairs = list(zip(values(f"{prefix}/chunk_index"), values(f"{prefix}/file_index"), strict=True))
+        known = {
+            pair: layout.filled(template, str(root), chunk_index=pair[0], file_index=pair[1], **fixed)
+            for pair in set(pairs)
+        }
+        return [known[pair] for pair in pairs]
+
+    spans = {}
+    for key in videos:
+        files = paths(f"videos/{key}", info.get("video_path"), video_key=key)
+        starts, ends = values(f"videos/{key}/from_timestamp"), values(f"videos/{key}/to_timestamp")
+        spans[key] = [VideoSpan(*span) for span in zip(files, starts, ends, strict=True)]
+    return paths("data", info["data_path"]), spans
+
+
+def _separate_files(
+    root: Path, info: Mapping[str, Any], videos: Sequence[str], numbers: Sequence[int], lengths: Sequence[int]
+) -> tuple[list[str], dict[str, list[VideoSpan]]]:
+    """v2.1: one file per episode and camera."""
+    size, fps = int(info.get("chunks_size", 1000)), float(info["fps"])
+
+    def paths(template: Any, **fixed: str) -> list[str]:
+        return [
+            layout.filled(template, str(root), episode_chunk=number // size, episode_index=number, **fixed)
+            for number in numbers
+        ]
+
+    spans = {
+        key: [
+            VideoSpan(path, 0.0, length / fps)
+            for path, length in zip(paths(info.get("video_path"), video_key=key), lengths, strict=True)
+        ]
+        for key in videos
+    }
+    return paths(info["data_path"]), spans

@@ -1,0 +1,161 @@
+"""Which factor each episode varies, in a sidecar `meta/fsc_episodes.parquet` that LeRobot leaves alone.
+
+A label belongs to an episode's id, which comes from its content; the episode's number stands beside it for people and
+to notice when a tool has renumbered the dataset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.data.lerobot import layout
+from factored_scaling.errors import InvalidInput
+
+SIDECAR = "meta/fsc_episodes.parquet"
+NOMINAL = "nominal"
+VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What one episode varies. `factors` has one name; none for the nominal scene, several for a slip to be mended."""
+
+    id: str
+    index: int  # the episode's number when it was labelled
+    factors: tuple[str, ...]
+    value: str = ""  # which value of the factor, in the operator's words
+
+    def at(self, index: int) -> Label:
+        """The same label with the episode's number as it is now."""
+        return replace(self, index=index)
+
+    @property
+    def text(self) -> str:
+        """The factor's name, `nominal`, or names joined by +."""
+        return "+".join(self.factors) or NOMINAL
+
+
+@dataclass(frozen=True)
+class Check:
+    """A dataset's labels held against its episodes."""
+
+    ids: Mapping[int, str]  # every episode's id by its number
+    labels: Mapping[int, Label]  # the labels by the episode's number as it is now
+    unlabelled: tuple[int, ...]
+    doubly_varied: tuple[int, ...]
+    renumbered: tuple[tuple[int, int], ...]  # number when labelled, number now
+    gone: tuple[Label, ...]  # labels whose episode is no longer there
+    twins: tuple[tuple[int, ...], ...]  # episodes whose content is the same
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Episodes per label: nominal first, then by first appearance."""
+        found = Counter(self.labels[index].text for index in sorted(self.labels))
+        first = {NOMINAL: found[NOMINAL]} if NOMINAL in found else {}
+        return first | dict(found)
+
+    def problems(self) -> list[str]:
+        """What stands between the labels and a study, one sentence each."""
+        said = []
+        if self.unlabelled:
+            said.append(f"unlabelled: {listed('episode', self.unlabelled)}")
+        said += [
+            f"doubly varied: episode {index} varies {' and '.join(self.labels[index].factors)}; "
+            "every demonstration may vary one factor"
+            for index in self.doubly_varied
+        ]
+        return said + [
+            f"twice there: {listed('episode', twins)} hold the same states and actions" for twins in self.twins
+        ]
+
+    def remarks(self) -> list[str]:
+        """What has changed since the labels were written; nothing of it is lost, as labels follow the content."""
+        said = []
+        if self.renumbered:
+            moves = [f"{was} is now {now}" for was, now in self.renumbered[:6]]
+            more = f" and {len(self.renumbered) - 6} more" if len(self.renumbered) > 6 else ""
+            said.append(f"re-indexed since they were labelled: episode {', '.join(moves)}{more}")
+        if self.gone:
+            numbers = [label.index for label in self.gone]
+            said.append(f"labelled but no longer in the dataset: {listed('episode', numbers)} (numbers of that time)")
+        return said
+
+    def dataset(self) -> Dataset:
+        """The index of the episodes that vary at most one factor, for a study."""
+        usable = [index for index in sorted(self.labels) if len(self.labels[index].factors) <= 1]
+        return Dataset(tuple(Episode(self.labels[i].id, next(iter(self.labels[i].factors), None)) for i in usable))
+
+
+def read_labels(root: Path) -> dict[str, Label]:
+    """The sidecar's labels by id; empty without a sidecar."""
+    path = root / SIDECAR
+    if not path.exists():
+        return {}
+    table = layout.read_parquet(path)
+    version = (table.schema.metadata or {}).get(b"fsc_version", b"").decode()
+    if version != VERSION:
+        hint = f"this release reads version {VERSION}"
+        raise InvalidInput(f"is a label file of version {version or 'unknown'}", where=str(path), hint=hint)
+    labels = {}
+    for row in table.to_pylist():
+        factors = () if row["factor"] == NOMINAL else tuple(row["factor"].split("+"))
+        labels[row["id"]] = Label(row["id"], row["episode_index"], factors, row["value"])
+    return labels
+
+
+def write_labels(root: Path, labels: Iterable[Label]) -> None:
+    """Write the sidecar whole, in the order of the episodes' numbers."""
+    rows = sorted(labels, key=lambda label: label.index)
+    table = pa.table(
+        {
+            "episode_index": pa.array([label.index for label in rows], pa.int64()),
+            "id": pa.array([label.id for label in rows], pa.string()),
+            "factor": pa.array([label.text for label in rows], pa.string()),
+            "value": pa.array([label.value for label in rows], pa.string()),
+        }
+    ).replace_schema_metadata({"fsc_version": VERSION})
+    path = root / SIDECAR
+    partial = path.with_name(f".{path.name}")
+    pq.write_table(table, partial)
+    partial.replace(path)
+
+
+def check_labels(ids: Mapping[int, str], labels: Mapping[str, Label]) -> Check:
+    """Hold labels against the episodes that there are now."""
+    now = {id_: index for index, id_ in ids.items()}
+    present = {now[label.id]: label for label in labels.values() if label.id in now}
+    content: dict[str, list[int]] = {}
+    for index, id_ in ids.items():
+        content.setdefault(id_.partition("-")[0], []).append(index)
+    return Check(
+        ids,
+        present,
+        tuple(index for index in sorted(ids) if index not in present),
+        tuple(index for index in sorted(present) if len(present[index].factors) > 1),
+        tuple((present[index].index, index) for index in sorted(present) if present[index].index != index),
+        tuple(label for label in labels.values() if label.id not in now),
+        tuple(tuple(indices) for indices in content.values() if len(indices) > 1),
+    )
+
+
+def listed(noun: str, numbers: Sequence[int]) -> str:
+    """`episodes 0–4, 7, 9`: numbers in a row are drawn together."""
+    ordered = sorted(set(numbers))
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    parts = [
+        str(low) if low == high else f"{low}–{high}" if high > low + 1 else f"{low}, {high}" for low, high in spans
+    ]
+    shown = parts if len(parts) <= 12 else [*parts[:12], f"… ({len(ordered)} in all)"]
+    return f"{noun}{'s' if len(ordered) > 1 else ''} {', '.join(shown)}"

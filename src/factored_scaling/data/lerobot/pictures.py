@@ -1,0 +1,83 @@
+"""Pictures of episodes, whether they lie in the rows or in videos."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
+from factored_scaling.data.lerobot.rows import read_rows
+from factored_scaling.data.lerobot.video import read_video
+from factored_scaling.errors import InvalidInput
+
+
+def read_pictures(
+    dataset: LerobotDataset, entry: EpisodeEntry, table: Any, camera: str, frames: Sequence[int] | None = None
+) -> Iterator[NDArray[np.uint8]]:
+    """Some frames of one camera (all of them without `frames`), height × width × 3, in ascending order.
+
+    `table` holds the episode's rows with `timestamp` and, for cameras stored as images, the camera's column.
+    """
+    chosen = range(entry.length) if frames is None else frames
+    if dataset.features[camera].dtype == "image":
+        column = table.column(camera)
+        for frame in chosen:
+            yield _decoded(column[frame].as_py(), dataset.root, f"episode {entry.index}, frame {frame}, {camera}")
+        return
+    span = entry.videos[camera]
+    stamps = table.column("timestamp").to_numpy().astype(np.float64)
+    times = [span.start + float(stamps[frame]) for frame in chosen]
+    yield from read_video(dataset.root / span.path, times, dataset.fps)
+
+
+def read_episodes(
+    dataset: LerobotDataset, indices: Iterable[int] | None, columns: Sequence[str] = (), cameras: Sequence[str] = ()
+) -> Iterator[tuple[EpisodeEntry, Any]]:
+    """Episodes with the rows that `read_pictures` needs for these cameras, and other columns."""
+    stored = [name for name in cameras if dataset.features[name].dtype == "image"]
+    yield from read_rows(dataset, indices, [*columns, *stored, "timestamp"])
+
+
+def first_pictures(
+    dataset: LerobotDataset, camera: str, size: int | None = None, indices: Iterable[int] | None = None
+) -> dict[int, NDArray[np.uint8]]:
+    """The first frame of each episode by its number."""
+    found = {}
+    for entry, table in read_episodes(dataset, indices, cameras=[camera]):
+        picture = next(read_pictures(dataset, entry, table, camera, [0]))
+        found[entry.index] = picture if size is None else resized(picture, size)
+    return found
+
+
+def resized(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """The picture at size × size, averaged rather than picked where it shrinks."""
+    if picture.shape[:2] == (size, size):
+        return picture
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR))
+
+
+def encoded(picture: NDArray[np.uint8]) -> bytes:
+    """The picture as PNG: not a pixel is lost."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(picture).save(out, "PNG")
+    return out.getvalue()
+
+
+def _decoded(value: Any, root: Path, where: str) -> NDArray[np.uint8]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        data = value["bytes"]
+        with Image.open(io.BytesIO(data) if data is not None else root / value["path"]) as image:
+            return np.asarray(image.convert("RGB"))
+    except (UnidentifiedImageError, OSError, TypeError, KeyError) as error:
+        raise InvalidInput(f"is not a picture ({error})", where=f"{root}: {where}") from None

@@ -1,0 +1,108 @@
+"""Rows of episodes out of the data files: only the row groups and columns that are needed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from factored_scaling.data.lerobot import layout
+from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
+from factored_scaling.errors import InvalidInput
+
+PICTURE_ROWS = 2000  # rows with pictures that are held in memory at once
+
+
+def read_rows(
+    dataset: LerobotDataset, indices: Iterable[int] | None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[EpisodeEntry, Any]]:
+    """Each episode and its rows as an arrow table, in the order of the files. Without `columns`: all of them."""
+    by_file: dict[str, list[EpisodeEntry]] = defaultdict(list)
+    for entry in dataset.entries(indices):
+        by_file[entry.data].append(entry)
+    stored = [name for name, feature in dataset.features.items() if feature.dtype != "video"]
+    wanted = stored if columns is None else list(dict.fromkeys([*columns, "episode_index", "frame_index"]))
+    heavy = any(dataset.features[name].dtype == "image" for name in wanted if name in dataset.features)
+    for name, entries in by_file.items():
+        with layout.open_parquet(dataset.root / name) as file:
+            missing = [column for column in wanted if column not in file.schema_arrow.names]
+            if missing:
+                raise InvalidInput(f"has no column {missing[0]!r}", where=str(dataset.root / name))
+            yield from _of_file(file, entries, wanted, heavy, str(dataset.root / name))
+
+
+def vectors(column: Any, rows: int, where: str) -> NDArray[Any]:
+    """A column of numbers or of lists of numbers as rows × size."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    while pa.types.is_nested(values.type):
+        values = values.flatten()
+    flat = values.to_numpy(zero_copy_only=False)
+    if values.null_count or len(flat) % max(rows, 1):
+        raise InvalidInput("rows of different sizes, or empty ones", where=where)
+    return np.asarray(flat).reshape(rows, -1)
+
+
+def _of_file(
+    file: Any, entries: Sequence[EpisodeEntry], wanted: Sequence[str], heavy: bool, where: str
+) -> Iterator[tuple[EpisodeEntry, Any]]:
+    waiting = {entry.index: entry for entry in entries}
+    parts: dict[int, list[Any]] = defaultdict(list)
+    counts: dict[int, int] = defaultdict(int)
+    for groups in _batches(file, waiting, heavy):
+        try:
+            table = file.read_row_groups(groups, columns=list(wanted))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InvalidInput(f"cannot be read ({str(error).splitlines()[0]})", where=where) from None
+        for index, start, end in _runs(table.column("episode_index").to_numpy()):
+            if index not in waiting:
+                continue
+            parts[index].append(table.slice(start, end - start))
+            counts[index] += end - start
+            if counts[index] == waiting[index].length:
+                yield waiting.pop(index), _in_order(parts.pop(index))
+    for index, entry in waiting.items():
+        what = f"has {counts[index]} rows of episode {index}, the metadata says {entry.length}"
+        raise InvalidInput(what, where=where, hint="did the recording end with finalize()?")
+
+
+def _batches(file: Any, wanted: dict[int, EpisodeEntry], heavy: bool) -> Iterator[list[int]]:
+    """Row groups that hold wanted episodes, as many at once as memory should hold."""
+    metadata = file.metadata
+    leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == "episode_index")
+    numbers = np.array(sorted(wanted))
+    batch: list[int] = []
+    rows = 0
+    for group in range(metadata.num_row_groups):
+        described = metadata.row_group(group)
+        limits = described.column(leaf).statistics
+        if limits is not None and limits.has_min_max:
+            first = np.searchsorted(numbers, limits.min)
+            if first == len(numbers) or numbers[first] > limits.max:
+                continue
+        if heavy and batch and rows + described.num_rows > PICTURE_ROWS:
+            yield batch
+            batch, rows = [], 0
+        batch.append(group)
+        rows += described.num_rows
+    if batch:
+        yield batch
+
+
+def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Stretches of rows that belong to one episode: its number, first row, row after the last."""
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    for start, end in zip([0, *edges], [*edges, len(numbers)], strict=True):
+        if end > start:
+            yield int(numbers[start]), int(start), int(end)
+
+
+def _in_order(parts: Sequence[Any]) -> Any:
+    table = pa.concat_tables(parts) if len(parts) > 1 else parts[0]
+    frames = table.column("frame_index").to_numpy()
+    return table if np.all(np.diff(frames) > 0) else table.take(pa.array(np.argsort(frames, kind="stable")))

@@ -126,7 +126,7 @@ def filled(template: Any, where: str, **values: Any) -> str:
         path = str(template).format(**values)
     except (KeyError, IndexError, ValueError, AttributeError):
         raise InvalidInput(f"cannot fill in the path {template!r}", where=f"{where}/{INFO}") from None
-    if Path(path).is_absolute() or ".." in Path(path).parts:
+    if path.startswith("/") or ".." in path.split("/"):  # as text: this runs once per episode and camera
         raise InvalidInput(f"the path {path!r} leads out of the dataset", where=f"{where}/{INFO}")
     return path
 

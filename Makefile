@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Side-by-side processes share the cores better when each computes on one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test test-fast lint bench docs clean
+.PHONY: setup quickstart test test-fast test-lerobot lint bench docs clean
 
 setup: $(TESTS)
 
@@ -36,6 +36,11 @@ test: setup lint
 # The tier to run while editing: under three minutes, no servers, no training.
 test-fast: setup
 	FSC_SKIP_POSTGRES=1 $(BIN)/pytest -n 2 -m 'not slow'
+
+# Against LeRobot itself, in an environment of its own (.venv-lerobot; the first time takes minutes).
+test-lerobot:
+	PYTHON=$(PYTHON) scripts/lerobot-for-tests .venv-lerobot
+	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-lerobot/bin/python -m pytest -o filterwarnings=default tests/lerobot_real
 
 lint: setup
 	$(BIN)/ruff check .

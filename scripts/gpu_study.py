@@ -20,6 +20,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import queue
 import sys
 import time
 from collections import defaultdict
@@ -41,10 +42,12 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.policies.diffusion import load_policy
+from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.policies.many import Job, train_many
 from factored_scaling.sim import Condition
 
 BEGAN = time.time()
+SIDE_BY_SIDE = 4  # policies that one process measures together
 # What each rule is called in outcomes.csv, as in `fsc reproduce`: (strategy, fit).
 RULES = {
     "group, top": ("top", "power-law"),
@@ -93,29 +96,49 @@ class Measured:
     seconds: float
 
 
-def measure(inbox: Any, outbox: Any, task: str, image_size: int | None, work: Path, device: str, share: int) -> None:
-    """A process that measures policies until it is sent None."""
+def measure(
+    inbox: Any, outbox: Any, task: str, image_size: int | None, work: Path, device: str, share: int, most: int
+) -> None:
+    """A process that measures policies until it is sent None; those that wait are measured side by side."""
     os.environ["FSC_SIM_PROCESSES"] = str(share)
     lab = Lab(task, work, device, image_size)
     held_out: Any = None
-    while (item := inbox.get()) is not None:
+    staying = True
+    while staying:
+        items = [inbox.get()]
+        while len(items) < most and items[-1] is not None:
+            try:
+                items.append(inbox.get_nowait())
+            except queue.Empty:
+                break
+        staying = items[-1] is not None
+        items = [item for item in items if item is not None]
+        if not items:
+            break
         began = time.time()
-        scores: dict[str | None, list[float]] = defaultdict(list)
-        for trial in lab.evaluate(item.run, item.folder, (), lambda done, total, note="": None):
-            scores[trial.factor[0]].append(trial.score)
-        policy = load_policy(item.folder, device)
-        if item.nominal:
-            conditions = [Condition(None, 0, state) for state in range(item.nominal)]
-            rolled = lab.task.rollout(policy.actor(item.run.seed), conditions, policy.config.execute, device)
-            scores[None] = [score for _, score in rolled]
-        if held_out is None:
-            held_out, _ = lab.task.first_frames(lab.conditions(item.run.evaluation), device)
-        near = cosine_similarities(policy.embed(held_out), policy.embed(FrameTable.load(item.firsts).images))
-        kept = {str(k): nearest_mean(near, k).round(5).tolist() for k in KS}
-        outbox.put(Measured(item, dict(scores), kept, time.time() - began))
+        scores: list[dict[str | None, list[float]]] = [defaultdict(list) for _ in items]
+        runs, folders = [item.run for item in items], [item.folder for item in items]
+        for index, trial in lab.evaluate_many(runs, folders, [()] * len(items), _silent):
+            scores[index][trial.factor[0]].append(trial.score)
+        for item, found in zip(items, scores, strict=True):
+            policy = load_policy(item.folder, device)
+            if item.nominal:
+                conditions = [Condition(None, 0, state) for state in range(item.nominal)]
+                act = Team([Sampler(policy)], [item.run.seed], len(conditions))
+                rolled = lab.task.rollout(act, conditions, policy.config.execute, device)
+                found[None] = [score for _, score in rolled]
+            if held_out is None:
+                held_out, _ = lab.task.first_frames(lab.conditions(item.run.evaluation), device)
+            near = cosine_similarities(policy.embed(held_out), policy.embed(FrameTable.load(item.firsts).images))
+            kept = {str(k): nearest_mean(near, k).round(5).tolist() for k in KS}
+            outbox.put(Measured(item, dict(found), kept, (time.time() - began) / len(items)))
     close = getattr(lab.task, "close", None)
     if close is not None:
         close()
+
+
+def _silent(done: int, total: int, note: str = "") -> None:
+    """Nobody watches."""
 
 
 class Hall:
@@ -127,7 +150,9 @@ class Hall:
         self.outbox: Any = context.Queue()
         self.open = 0
         share = max(1, (os.cpu_count() or 1) // options.evaluators)
-        given = (options.task, options.image_size, options.work, options.device, share)
+        # Policies that are rolled out together must have the same settings, and those of a check have not.
+        most = 1 if options.what == "check" else SIDE_BY_SIDE
+        given = (options.task, options.image_size, options.work, options.device, share, most)
         self._processes = [
             context.Process(target=measure, args=(self.inbox, self.outbox, *given)) for _ in range(options.evaluators)
         ]
@@ -147,7 +172,7 @@ class Hall:
                 raise SystemExit("the processes that measure have died")
             try:
                 found.append(self.outbox.get(timeout=5))
-            except Exception:  # queue.Empty, of a context's queue
+            except queue.Empty:
                 continue
             self.open -= 1
             wait = False
@@ -404,7 +429,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plain", action="store_true", help="capture without compiling first: quicker to start")
     parser.add_argument("--together", type=int, default=5, help="policies trained side by side")
-    parser.add_argument("--evaluators", type=int, default=2, help="policies measured side by side")
+    parser.add_argument("--evaluators", type=int, default=1, help="processes that measure policies")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)

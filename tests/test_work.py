@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ import pytest
 import torch
 
 from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.exec.local import Stopped
 from factored_scaling.files import write_spec
 from factored_scaling.lab import Lab, evaluation_sizes
+from factored_scaling.policies import checkpoint
+from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_of_runs, proxy_results, proxy_trust
 from factored_scaling.study import Study
-from factored_scaling.work import WorkOptions, carry_out, run_folder
+from factored_scaling.work import WorkOptions, carry_out, carry_out_together, run_folder
 
 TASK = "tabletop/pick-place"
 POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
@@ -129,6 +134,128 @@ def test_an_error_is_kept_with_the_run(tmp_path: Path) -> None:
         assert [attempt.outcome for attempt in study.store.attempts(failed.id)] == ["failed", "failed"]
         assert {"retry", "failed"} <= {message[0] for message in line.heard}
         assert "Traceback" in (run_folder(tmp_path, failed.digest) / "log.txt").read_text()
+
+
+def work_together(study: Study, folder: Path, count: int, lab: Lab | None = None, **options: Any) -> QuietLine:
+    line = QuietLine()
+    while taken := study.ask(count):
+        carry_out_together(study, taken, lab or Lab(TASK, folder, image_size=32), line, WorkOptions(**options))  # type: ignore[arg-type]
+    return line
+
+
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Any]]]:
+    """A study carried out run by run: its folder and rows."""
+    folder = tmp_path_factory.mktemp("one-by-one")
+    with make_study(folder) as study:
+        work_all(study, folder)
+        return folder, rows(study)
+
+
+def same_policies(one: Path, other: Path) -> bool:
+    digests = [path.name for path in (one / "runs").iterdir()]
+    pairs = [[checkpoint.read(place / "runs" / digest, "policy") for place in (one, other)] for digest in digests]
+    return all(
+        first["final_loss"] == second["final_loss"] and all(torch.equal(tensors[key], others[key]) for key in tensors)
+        for (tensors, first), (others, second) in pairs
+    )
+
+
+def test_together_is_as_one_by_one(tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]]) -> None:
+    folder, expected = one_by_one
+    with make_study(tmp_path) as study:
+        line = work_together(study, tmp_path, 3)
+        assert rows(study) == expected
+        assert {run.state for run in study.runs()} == {"done"}
+        assert len(proxy_of_runs(study, 1)) == 3
+    assert same_policies(folder, tmp_path)
+    assert {message[1] for message in line.heard if message[0] in ("train", "evaluate")} == {(1, 2, 3)}
+    assert [message[1] for message in line.heard if message[0] == "done"] == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("stage", ["train", "evaluate"])
+def test_a_stopped_group_goes_on(tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]], stage: str) -> None:
+    with make_study(tmp_path) as study:
+        lab = Lab(TASK, tmp_path, image_size=32)
+        with pytest.raises(Stopped):
+            carry_out_together(study, study.ask(3), lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
+        assert {run.state for run in study.runs()} == {"pending"}
+        work_together(study, tmp_path, 2)
+        assert rows(study) == one_by_one[1]
+    assert same_policies(one_by_one[0], tmp_path)
+
+
+def test_one_that_diverges_fails_alone(tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]]) -> None:
+    wild = {**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}
+    with make_study(tmp_path) as study:
+        taken = study.ask(3)
+        taken[1] = replace(taken[1], spec=replace(taken[1].spec, policy=wild))
+        lab = Lab(TASK, tmp_path, image_size=32)
+        carry_out_together(study, taken, lab, QuietLine(), WorkOptions(attempts=1))  # type: ignore[arg-type]
+        assert [run.state for run in study.runs()] == ["done", "failed", "done"]
+        error = study.run(taken[1].id).error
+        assert error is not None
+        assert "loss is" in error
+        assert "log.txt" in error
+        measured = {digest: trials for digest, trials in rows(study).items() if trials}
+        assert len(measured) == 2
+        assert measured.items() <= one_by_one[1].items()
+
+
+class CrampedLab(Lab):
+    """Has room for one policy at a time, and counts what it was asked for."""
+
+    asked: tuple[int, ...] = ()
+
+    def train_many(
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
+    ) -> dict[Path, str]:
+        self.asked += (len(runs),)
+        raise MemoryError("no room")
+
+
+def test_a_group_that_fails_as_a_whole_is_halved(tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]]) -> None:
+    with make_study(tmp_path) as study:
+        lab = CrampedLab(TASK, tmp_path, image_size=32)
+        work_together(study, tmp_path, 3, lab)
+        assert lab.asked == (3, 2)
+        assert rows(study) == one_by_one[1]
+        assert "no room" in (run_folder(tmp_path, study.runs()[0].digest) / "log.txt").read_text()
+
+
+def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
+    class Thief(QuietLine):
+        def say(self, message: Any) -> None:
+            super().say(message)
+            if message[0] == "evaluate" and not hasattr(self, "other"):
+                self.other = Study.open(tmp_path / "study.db")
+                self.other.take(2)
+
+    with make_study(tmp_path) as study:
+        line = Thief()
+        taken = study.ask(3)
+        study.store.heartbeat(2, taken[1].lease_token, 0.01)  # the last one that is heard of it
+        carry_out_together(study, taken, Lab(TASK, tmp_path, image_size=32), line, WorkOptions())  # type: ignore[arg-type]
+        assert [run.state for run in study.runs()] == ["done", "running", "done"]
+        assert [run.trials for run in study.runs()] == [8, 0, 8]
+        line.other.close()
+
+
+def test_a_run_whose_workers_died_is_no_longer_taken_with_others(tmp_path: Path) -> None:
+    with make_study(tmp_path) as study:
+        for _ in range(3):
+            study.take(2, lease_seconds=0.01)
+            time.sleep(0.02)
+        line = work_together(study, tmp_path, 3)
+        assert {message[1] for message in line.heard if message[0] == "train"} == {(1, 3), (2,)}
+        assert {run.state for run in study.runs()} == {"done"}
+
+
+def test_how_many_runs_a_worker_takes() -> None:
+    assert WorkOptions().runs_at_once == 1
+    assert WorkOptions(device="mps").runs_at_once == 1
+    assert WorkOptions(device="cuda:1").runs_at_once > 4
+    assert WorkOptions(device="cuda", together=2).runs_at_once == 2
 
 
 def test_unknown_names_are_told_before_anything_is_spent(tmp_path: Path) -> None:

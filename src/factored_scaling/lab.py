@@ -87,6 +87,32 @@ class Lab:
         table = self.frames(run.episodes, progress)
         train_diffusion(table, config, run.seed, folder, progress, self.device)
 
+    def train_many(
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
+    ) -> dict[Path, str]:
+        """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
+
+        On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+        """
+        from factored_scaling.policies import capacity
+        from factored_scaling.policies.many import Job, train_many
+
+        jobs = [
+            Job(run.episodes, policy_config(run.policy), run.seed, folder)
+            for run, folder in zip(runs, folders, strict=True)
+        ]
+        table = self.frames(list(dict.fromkeys(id_ for run in runs for id_ in run.episodes)), progress)
+        if not self.device.startswith("cuda"):
+            return train_many(table, jobs, progress, self.device, checkpoint_every=200)
+        if at_once is None:
+            _, cameras, _, height, width = table.images.shape
+            shape = (cameras, height, width, table.state.shape[1], table.action.shape[1])
+            each = max(capacity.training_bytes(config, shape) for config in {job.config for job in jobs})
+            free = capacity.free_memory(self.device)
+            at_once = capacity.policies_at_once(free, table.images.nbytes, each, len(jobs))
+        compiled = all(capacity.can_compile(job.config) for job in jobs)
+        return train_many(table, jobs, progress, self.device, side_by_side=at_once, compiled=compiled)
+
     def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
         """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
         for _, trial in self.evaluate_many([run], [folder], [done], progress):

@@ -1,19 +1,24 @@
-"""Carrying out a study's pending runs: workers that lease, train, measure, record, and survive being killed."""
+"""Carrying out a study's pending runs: workers that lease, train, measure, record, and survive being killed.
+
+A worker carries out one run, or a group of them as one job. A group that fails as a whole is halved and goes on from
+its checkpoints, so that the run whose fault it was ends up alone with its reason, and a group that is too large becomes
+smaller.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
 from factored_scaling.core.scores import Trial
-from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost
+from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
 from factored_scaling.exec.local import Line, Stopped
 from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.ports import Progress
@@ -23,9 +28,11 @@ from factored_scaling.trainers import OutsideTrainer, load_trainer
 
 MOST_DEATHS = 5
 TRAINED = "trained"  # kind of the documents that say where a policy lies and which command made it
+ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
+MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
 
-# What workers say: (kind, run id, …). Shown by the command line, ignored by tests.
-Message = tuple[str, int, int, int, str]
+# What workers say: (kind, run ids, done, total, note). Shown by the command line, ignored by tests.
+Message = tuple[str, tuple[int, ...], int, int, str]
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,17 @@ class WorkOptions:
     proxy: bool = True
     # the study's `trainer:`; empty when the simulator trains
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    # runs that a worker trains and measures as one job; None: as many as fit on a GPU, one elsewhere
+    together: int | None = None
+
+    @property
+    def runs_at_once(self) -> int:
+        """How many runs a worker takes."""
+        if self.trainer:
+            return 1
+        if self.together is not None:
+            return self.together
+        return MOST_TOGETHER if self.device.startswith("cuda") else 1
 
 
 def run_folder(folder: Path, digest: str) -> Path:
@@ -56,61 +74,14 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
     with Study.open_by_id(address, study_id) as study:
         lab: Lab | OutsideTrainer | None = None
         while not line.stopping:
-            taken = study.ask(1, lease_seconds=options.lease_seconds)
+            taken = study.ask(options.runs_at_once, lease_seconds=options.lease_seconds)
             if not taken:
                 if not any(run.state == "running" for run in study.runs()):
                     return
                 time.sleep(0.5)
                 continue
             lab = lab if lab is not None else _lab(taken[0], folder, options)
-            carry_out(study, taken[0], lab, line, options)
-
-
-def carry_out(study: Study, run: Run, lab: Lab | OutsideTrainer, line: Line, options: WorkOptions) -> None:
-    """One run from lease to done; an error is kept with the run, a stop gives it back unfinished."""
-    folder = run_folder(lab.folder, run.spec.digest)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a", encoding="utf-8") as log, _heartbeat(study, run, options) as lost:
-
-        def write(text: str) -> None:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-            log.flush()
-
-        def progress(done: int, total: int, note: str = "") -> None:
-            line.check()
-            if lost.is_set():
-                raise LeaseLost(f"run {run.id} was taken over")
-            line.say((stage, run.id, done, total, note))
-
-        stage = "train"
-        try:
-            write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
-            _check_deaths(study, run)
-            lab.train(run.spec, folder, progress)
-            write("trained")
-            stage = "evaluate"
-            if not isinstance(lab, Lab):
-                if not _take_outcome(study, run, lab, folder, progress):
-                    study.trained(run.id)
-                    write("waits for trials")
-                    line.say(("trained", run.id, 1, 1, "waits for trials"))
-                    return
-            else:
-                _measure(study, run, lab, folder, progress)
-                if options.proxy:
-                    _keep_similarities(study, run, lab, folder)
-            study.finish(run.id)
-            write("done")
-            line.say(("done", run.id, 1, 1, ""))
-        except Stopped:
-            write("stopped")
-            study.release(run.id)
-            raise
-        except LeaseLost as error:
-            write(str(error))
-        except Exception as error:
-            write(traceback.format_exc())
-            _give_up(study, run, error, folder, options, line)
+            carry_out_together(study, taken, lab, line, options)
 
 
 def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
@@ -119,42 +90,226 @@ def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
     return Lab.of_run(run.spec, folder, options.device)
 
 
-def _take_outcome(study: Study, run: Run, trainer: OutsideTrainer, folder: Path, progress: Progress) -> bool:
-    """Record what the trainer's own program measured; False when it measured nothing and people are to."""
-    outcome = trainer.outcome(run.spec, folder, study.spec.names, progress)
-    body = {
-        "policy": str((folder / outcome.policy).resolve()),
-        "metrics": outcome.metrics,
-        "trainer": trainer.described,
-    }
-    study.store.put_document(study.id, TRAINED, run.spec.digest, body)
-    if outcome.trials:
-        study.record(run.id, outcome.trials)
-    if outcome.scores:
-        study.store.append_scores(run.id, outcome.scores)
-    return outcome.measured
+def carry_out(study: Study, run: Run, lab: Lab | OutsideTrainer, line: Line, options: WorkOptions) -> None:
+    """One run from lease to done; an error is kept with the run, a stop gives it back unfinished."""
+    carry_out_together(study, [run], lab, line, options)
 
 
-def _check_deaths(study: Study, run: Run) -> None:
-    """A run that kills every worker (memory, most likely) must not be taken for ever."""
-    outcomes = [attempt.outcome for attempt in study.store.attempts(run.id)]
-    since = max((place + 1 for place, outcome in enumerate(outcomes) if outcome == "failed"), default=0)
-    lost = outcomes[since:].count("lost")
-    if lost >= MOST_DEATHS:
-        hint = "is there enough memory? `fsc run --retry-failed` tries again"
-        raise InvalidInput(f"{lost} workers died over this run", hint=hint)
+def carry_out_together(
+    study: Study, runs: Sequence[Run], lab: Lab | OutsideTrainer, line: Line, options: WorkOptions
+) -> None:
+    """Runs from lease to done, trained as one job and rolled out side by side; each succeeds or fails alone.
+
+    A trainer from outside is given one run at a time.
+    """
+    with ExitStack() as stack:
+        members = [stack.enter_context(_member(run, lab.folder)) for run in runs]
+        stack.enter_context(_heartbeat(study, members, options))
+        group = _Group(study, lab, line, options)
+        try:
+            group.carry_out([member for member in members if group.deaths(member) < ALONE_AFTER])
+            for member in members:
+                group.carry_out([member])
+        except Stopped:
+            for member in members:
+                if not member.closed:
+                    member.write("stopped")
+                    study.release(member.run.id)
+            raise
 
 
-def _measure(study: Study, run: Run, lab: Lab, folder: Path, progress: Progress) -> None:
-    done = {trial.key for trial in study.store.trials(run.id)}
-    batch: list[Trial] = []
-    for trial in lab.evaluate(run.spec, folder, done, progress):
-        batch.append(trial)
-        if len(batch) == CHUNK:
-            study.record(run.id, batch)
-            batch = []
-    if batch:
-        study.record(run.id, batch)
+@dataclass
+class _Member:
+    """A leased run, its folder and log."""
+
+    run: Run
+    folder: Path
+    log: TextIO
+    closed: bool = False  # done, failed or with somebody else
+    lost: bool = False  # the lease was
+
+    def write(self, text: str) -> None:
+        self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self.log.flush()
+
+
+@contextmanager
+def _member(run: Run, folder: Path) -> Iterator[_Member]:
+    place = run_folder(folder, run.spec.digest)
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "log.txt").open("a", encoding="utf-8") as log:
+        member = _Member(run, place, log)
+        member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
+        yield member
+
+
+class _Group:
+    """What is done with the members of a group, and what becomes of their mistakes."""
+
+    def __init__(self, study: Study, lab: Lab | OutsideTrainer, line: Line, options: WorkOptions) -> None:
+        self.study = study
+        self.lab = lab
+        self.line = line
+        self.options = options
+
+    def carry_out(self, members: Sequence[_Member]) -> None:
+        """Train, measure and finish those that are not closed."""
+        group = [member for member in members if not member.closed]
+        if not group:
+            return
+        try:
+            self._train(group)
+            group = [member for member in group if not member.closed]
+            if isinstance(self.lab, Lab):
+                self._measure(group, self.lab)
+            else:
+                for member in group:
+                    self._take_outcome(member, self.lab)
+            for member in group:
+                self._finish(member)
+        except LeaseLost as error:
+            taken_over = [member for member in group if member.lost and not member.closed]
+            if not taken_over:
+                raise
+            for member in taken_over:
+                member.write(str(error))
+                member.closed = True
+            self.carry_out(group)
+        except Exception as error:
+            group = [member for member in group if not member.closed]
+            for member in group:
+                member.write(traceback.format_exc())
+            if len(group) == 1:
+                self._give_up(group[0], error)
+            else:
+                middle = (len(group) + 1) // 2
+                self.carry_out(group[:middle])
+                self.carry_out(group[middle:])
+
+    def deaths(self, member: _Member) -> int:
+        """How many workers have died over the run since it last failed."""
+        outcomes = [attempt.outcome for attempt in self.study.store.attempts(member.run.id)]
+        since = max((place + 1 for place, outcome in enumerate(outcomes) if outcome == "failed"), default=0)
+        return outcomes[since:].count("lost")
+
+    def _train(self, group: list[_Member]) -> None:
+        for member in list(group):
+            self._check_deaths(member)
+        group = [member for member in group if not member.closed]
+        if not group:
+            return
+        progress = self._progress("train", group)
+        failures: dict[Path, str] = {}
+        if not isinstance(self.lab, Lab) or (len(group) == 1 and not self.lab.device.startswith("cuda")):
+            for member in group:
+                self.lab.train(member.run.spec, member.folder, progress)
+        else:
+            specs = [member.run.spec for member in group]
+            folders = [member.folder for member in group]
+            failures = self.lab.train_many(specs, folders, progress, self.options.together)
+        for member in group:
+            if member.folder in failures:
+                self._give_up(member, RunFailed(failures[member.folder]))
+            else:
+                member.write("trained" if len(group) == 1 else f"trained, one of {len(group)} together")
+
+    def _check_deaths(self, member: _Member) -> None:
+        """A run that kills every worker (memory, most likely) must not be taken for ever."""
+        lost = self.deaths(member)
+        if lost >= MOST_DEATHS:
+            hint = "is there enough memory? `fsc run --retry-failed` tries again"
+            self._give_up(member, InvalidInput(f"{lost} workers died over this run", hint=hint))
+
+    def _take_outcome(self, member: _Member, trainer: OutsideTrainer) -> None:
+        """Record what the trainer's own program measured; a run that it did not measure waits for people."""
+        study, run = self.study, member.run
+        outcome = trainer.outcome(run.spec, member.folder, study.spec.names, self._progress("evaluate", [member]))
+        body = {
+            "policy": str((member.folder / outcome.policy).resolve()),
+            "metrics": outcome.metrics,
+            "trainer": trainer.described,
+        }
+        study.store.put_document(study.id, TRAINED, run.spec.digest, body)
+        self._record(member, outcome.trials)
+        if outcome.scores:
+            study.store.append_scores(run.id, outcome.scores)
+        if not outcome.measured:
+            with _noticing(member):
+                study.trained(run.id)
+            member.closed = True
+            member.write("waits for trials")
+            self.line.say(("trained", (run.id,), 1, 1, "waits for trials"))
+
+    def _measure(self, group: list[_Member], lab: Lab) -> None:
+        if not group:
+            return
+        done = [{trial.key for trial in self.study.store.trials(member.run.id)} for member in group]
+        batches: list[list[Trial]] = [[] for _ in group]
+        specs, folders = [member.run.spec for member in group], [member.folder for member in group]
+        for index, trial in lab.evaluate_many(specs, folders, done, self._progress("evaluate", group)):
+            batches[index].append(trial)
+            if len(batches[index]) == CHUNK:
+                self._record(group[index], batches[index])
+                batches[index] = []
+        for member, batch in zip(group, batches, strict=True):
+            self._record(member, batch)
+
+    def _record(self, member: _Member, trials: Sequence[Trial]) -> None:
+        if trials:
+            with _noticing(member):
+                self.study.record(member.run.id, trials)
+
+    def _finish(self, member: _Member) -> None:
+        if member.closed:
+            return
+        if self.options.proxy and isinstance(self.lab, Lab):
+            _keep_similarities(self.study, member.run, self.lab, member.folder)
+        with _noticing(member):
+            self.study.finish(member.run.id)
+        member.closed = True
+        member.write("done")
+        self.line.say(("done", (member.run.id,), 1, 1, ""))
+
+    def _progress(self, stage: str, group: Sequence[_Member]) -> Progress:
+        def progress(done: int, total: int, note: str = "") -> None:
+            self.line.check()
+            for member in group:
+                if member.lost and not member.closed:
+                    raise LeaseLost(f"run {member.run.id} was taken over")
+            self.line.say((stage, tuple(member.run.id for member in group), done, total, note))
+
+        return progress
+
+    def _give_up(self, member: _Member, error: Exception) -> None:
+        """Keep the reason; try again unless trying again cannot help."""
+        run, folder = member.run, member.folder
+        reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
+        member.write(reason)
+        member.closed = True
+        try:
+            self.study.fail(run.id, f"{reason} (log: {folder / 'log.txt'})")
+        except LeaseLost as lost:
+            member.write(str(lost))
+            return
+        hopeless = isinstance(error, InvalidInput)
+        if isinstance(error, CheckpointError):
+            for path in folder.glob("policy.*"):  # a damaged policy is trained again
+                path.unlink()
+        if run.lease_token < self.options.attempts and not hopeless:
+            self.study.store.retry(run.id)
+            self.line.say(("retry", (run.id,), 0, 1, reason))
+        else:
+            self.line.say(("failed", (run.id,), 0, 1, reason))
+
+
+@contextmanager
+def _noticing(member: _Member) -> Iterator[None]:
+    """A refused write means that the run is with somebody else now."""
+    try:
+        yield
+    except LeaseLost:
+        member.lost = True
+        raise
 
 
 def _keep_similarities(study: Study, run: Run, lab: Lab, folder: Path) -> None:
@@ -165,41 +320,27 @@ def _keep_similarities(study: Study, run: Run, lab: Lab, folder: Path) -> None:
     study.store.put_document(study.id, KIND, run.spec.digest, {"nearest": nearest, "factors": factors})
 
 
-def _give_up(study: Study, run: Run, error: Exception, folder: Path, options: WorkOptions, line: Line) -> None:
-    """Keep the reason; try again unless trying again cannot help."""
-    reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
-    study.fail(run.id, f"{reason} (log: {folder / 'log.txt'})")
-    hopeless = isinstance(error, InvalidInput)
-    if isinstance(error, CheckpointError):
-        for path in folder.glob("policy.*"):  # a damaged policy is trained again
-            path.unlink()
-    if run.lease_token < options.attempts and not hopeless:
-        study.store.retry(run.id)
-        line.say(("retry", run.id, 0, 1, reason))
-    else:
-        line.say(("failed", run.id, 0, 1, reason))
-
-
 @contextmanager
-def _heartbeat(study: Study, run: Run, options: WorkOptions) -> Iterator[threading.Event]:
-    """Keeps the lease alive from a thread of its own; the event is set when the lease was lost."""
-    ended, lost = threading.Event(), threading.Event()
+def _heartbeat(study: Study, members: Sequence[_Member], options: WorkOptions) -> Iterator[None]:
+    """Keeps the leases alive from a thread of its own, and marks the members whose lease was lost."""
+    ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(options.lease_seconds / 4):
-            try:
-                study.store.heartbeat(run.id, run.lease_token, options.lease_seconds)
-            except LeaseLost:
-                if not ended.is_set():
-                    lost.set()
-                return
-            except FscError:
-                continue  # the database was busy; the next beat comes before the lease ends
+            for member in members:
+                if member.closed or member.lost:
+                    continue
+                try:
+                    study.store.heartbeat(member.run.id, member.run.lease_token, options.lease_seconds)
+                except LeaseLost:
+                    member.lost = not ended.is_set()
+                except FscError:
+                    continue  # the database was busy; the next beat comes before the lease ends
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
-        yield lost
+        yield
     finally:
         ended.set()
         thread.join()

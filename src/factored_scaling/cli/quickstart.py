@@ -32,10 +32,11 @@ NAMES = {"top": "FSC (top)", "all": "FSC (all)", "equal": "Equal", "greedy": "Gr
 @click.option("--budget", type=click.IntRange(1), default=100, show_default=True, help="Demonstrations to collect.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which demonstrations and weights.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps: where networks are trained.")
 @click.option("--full", is_flag=True, help="Three seeds and budgets of 20 and 100, with the spread over seeds.")
 @click.option("--tiny", is_flag=True, help="A toy size that proves nothing but runs in a minute (for tests).")
 def quickstart_command(
-    folder: Path, task: str, budget: int, seed: int, workers: int | None, full: bool, tiny: bool
+    folder: Path, task: str, budget: int, seed: int, workers: int | None, device: str, full: bool, tiny: bool
 ) -> None:
     """Run the whole method: collect, train on subsets, fit, recommend, collect, train again, compare.
 
@@ -54,7 +55,8 @@ def quickstart_command(
     outcomes: list[tuple[int, Outcome]] = []
     try:
         for number in seeds:
-            loop = make_loop(folder / f"seed-{number}" if full else folder, _settings(task, number, tiny), workers)
+            settings = _settings(task, number, tiny, device)
+            loop = make_loop(folder / f"seed-{number}" if full else folder, settings, workers)
             outcomes += [(number, outcome) for outcome in _turn(loop, budgets)]
     except Stop:
         click.echo("stopped; the same command goes on from here", err=True)
@@ -66,23 +68,25 @@ def quickstart_command(
     click.echo(f"took {minutes} min {seconds} s; rows in {folder / 'outcomes.csv'}")
 
 
-def _settings(task: str, seed: int, tiny: bool) -> LoopSettings:
+def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
     from factored_scaling.loop import LoopSettings
 
     if not tiny:
-        return LoopSettings(task, seed=seed, evaluation={"initial_states": 12})
+        return LoopSettings(task, seed=seed, evaluation={"initial_states": 12}, device=device)
     small = {"updates": 20, "image_size": 32}
     sizes = {"settings": 2, "initial_states": 1}
-    return LoopSettings(task, 4, 3, seed, small, sizes, {"updates": 10, "warmup": 2, "validate_every": 5})
+    return LoopSettings(task, 4, 3, seed, small, sizes, {"updates": 10, "warmup": 2, "validate_every": 5}, device)
 
 
 def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop:
     """A loop whose runs are carried out here, with progress bars."""
     from factored_scaling.cli.run import Bars, work_off
     from factored_scaling.loop import Loop
+    from factored_scaling.policies.capacity import check_device
     from factored_scaling.study import Study
     from factored_scaling.work import WorkOptions
 
+    check_device(settings.device)
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from factored_scaling.core.spec import StudySpec
     from factored_scaling.study import Study
-    from factored_scaling.work import WorkOptions
+    from factored_scaling.work import Message, WorkOptions
 
 
 @click.command("run")
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
-    help="Runs side by side; by default one per core in the simulator, one with a `trainer:`.",
+    help="Processes side by side; by default one per core in the simulator, one on a GPU or with a `trainer:`.",
+)
+@click.option(
+    "--together",
+    type=click.IntRange(1, 256),
+    help="Runs that a worker trains and measures as one job; by default as many as fit on a GPU, one elsewhere.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps: where networks are trained.")
 @click.option(
@@ -37,15 +45,27 @@ if TYPE_CHECKING:
     type=click.FloatRange(1),
     help="Seconds of silence after which a worker counts as dead.",
 )
-def run_command(study: str, workers: int | None, device: str, attempts: int, retry_failed: bool, lease: float) -> None:
+def run_command(
+    study: str,
+    workers: int | None,
+    together: int | None,
+    device: str,
+    attempts: int,
+    retry_failed: bool,
+    lease: float,
+) -> None:
     """Train and evaluate every pending run, in the simulator or with the program that `trainer:` in study.yaml names.
 
     Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
     machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
 
+    In the simulator on a GPU the pending runs are one job: their policies share the demonstrations' pictures, train
+    side by side and are rolled out side by side. One that diverges fails alone.
+
     \b
     fsc run my-study --workers 2
     fsc run my-study --device cuda --retry-failed
+    fsc run my-study --device cuda --together 4
     """
     from factored_scaling.work import WorkOptions
 
@@ -58,7 +78,7 @@ def run_command(study: str, workers: int | None, device: str, attempts: int, ret
             for run in opened.runs():
                 if run.state == "failed":
                     opened.store.retry(run.id)
-        options = WorkOptions(lease, attempts, device, trainer=opened.spec.trainer)
+        options = WorkOptions(lease, attempts, device, trainer=opened.spec.trainer, together=together)
         for warning in mixed_trainers(opened):
             click.echo(f"warning: {warning}", err=True)
         complete = work_off(opened, target.address, folder, options, workers)
@@ -132,12 +152,17 @@ def work_off(
     from factored_scaling.exec.local import run_workers
     from factored_scaling.work import work
 
+    if not options.trainer:
+        from factored_scaling.policies.capacity import check_device
+
+        check_device(options.device)
     assert address is not None
     waiting = [run for run in study.runs() if run.state in ("pending", "running")]
     if not waiting:
         return True
-    # a program of one's own usually wants the machine, or its GPU, for itself
-    count = min(workers or (1 if options.trainer else os.cpu_count()) or 1, len(waiting))
+    # A program of one's own wants the machine for itself; two workers on one GPU would share its memory unknowingly.
+    usual = 1 if options.trainer or options.device.startswith("cuda") else os.cpu_count() or 1
+    count = min(workers or usual, math.ceil(len(waiting) / options.runs_at_once))
     done = sum(run.state == "done" for run in study.runs())
     # A simulator that has processes of its own shares the cores among the workers.
     os.environ.setdefault("FSC_SIM_PROCESSES", str(max(1, (os.cpu_count() or 1) // count)))
@@ -164,7 +189,7 @@ class Bars:
             disable=not self._live,
         )
         self._all = self._progress.add_task("runs", total=total, completed=done, note="")
-        self._tasks: dict[int, Any] = {}
+        self._tasks: dict[tuple[int, ...], Any] = {}
         self._begun, self._total, self._first = _now(), total, done
         self._done = done
         self._share: dict[int, float] = {}
@@ -184,23 +209,24 @@ class Bars:
             end = "\n" if done >= total else ""
             click.echo(f"\r     {note:<28} {done} of {total}\x1b[K{end}", nl=False, err=True)
 
-    def hear(self, message: tuple[str, int, int, int, str]) -> None:
+    def hear(self, message: Message) -> None:
         """Show one message of a worker."""
-        kind, run, done, total, note = message
+        kind, runs, done, total, note = message
         if kind in ("train", "evaluate"):
-            if run not in self._tasks:
-                self._tasks[run] = self._progress.add_task(f"  run {run}", total=total, note=note)
-            label = f"  run {run} {'training' if kind == 'train' else 'evaluating'}"
-            self._progress.update(self._tasks[run], description=label, completed=done, total=total, note=note)
+            if runs not in self._tasks:
+                self._tasks[runs] = self._progress.add_task("", total=total, note=note)
+            label = f"  {named(runs)} {'training' if kind == 'train' else 'evaluating'}"
+            self._progress.update(self._tasks[runs], description=label, completed=done, total=total, note=note)
             # training is nearly all of a run's time; rolling out is taken as the last tenth
-            self._share[run] = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
+            share = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
+            self._share.update(dict.fromkeys(runs, share))
         else:
-            self._close(kind, run, note)
+            self._close(kind, runs[0], note)
+        for group in [group for group in self._tasks if not any(run in self._share for run in group)]:
+            self._progress.remove_task(self._tasks.pop(group))
         self._progress.update(self._all, note=self._time_left())
 
     def _close(self, kind: str, run: int, note: str) -> None:
-        if run in self._tasks:
-            self._progress.remove_task(self._tasks.pop(run))
         self._share.pop(run, None)
         if kind in ("done", "failed", "trained"):
             self._done += 1
@@ -217,6 +243,13 @@ class Bars:
         left = (_now() - self._begun) / finished * (self._total - self._first - finished)
         minutes, seconds = divmod(round(max(left, 0)), 60)
         return f"{minutes}:{seconds:02d} left"
+
+
+def named(runs: Sequence[int]) -> str:
+    """A group of runs in few letters."""
+    if len(runs) == 1:
+        return f"run {runs[0]}"
+    return f"{len(runs)} runs, {min(runs)} to {max(runs)},"
 
 
 def _now() -> float:

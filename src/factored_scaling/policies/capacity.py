@@ -1,0 +1,81 @@
+"""What a device can take: how many policies are trained at once, and whether their updates can be compiled."""
+
+from __future__ import annotations
+
+import shutil
+
+import torch
+from torch import Tensor
+
+from factored_scaling.errors import InvalidInput
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.policies.diffusion import DiffusionPolicy
+from factored_scaling.policies.many import SHARE_FOR_FRAMES
+
+HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
+# Bytes per weight: the weight, its gradient, two moments, the average, and a copy in half precision.
+PER_WEIGHT = 5 * 4 + 2
+SLACK = 1.5  # of what an update keeps for its backward pass, for what that pass makes on the way
+WORTH_COMPILING = 3000  # updates; fewer do not win back the minute that compiling takes (docs/decisions/0011)
+
+
+def check_device(device: str) -> None:
+    """A device that is not there is told before anything is started."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise InvalidInput(f"no such device: {device!r}", where="--device", hint="cpu, cuda, cuda:1, mps") from None
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(kind, True):
+        raise InvalidInput(f"this machine has no {kind} device that torch can use", where="--device", hint="try cpu")
+
+
+def free_memory(device: str) -> int:
+    """Bytes that a CUDA device has free."""
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    return free
+
+
+def policies_at_once(free: int, frames: int, each: int, most: int) -> int:
+    """How many of `most` policies of `each` bytes are trained side by side, next to `frames` bytes of pictures.
+
+    At least one. Frames beyond their share of the memory stay with the host and take none.
+    """
+    room = HEADROOM * free - (frames if frames <= SHARE_FOR_FRAMES * free else 0)
+    return int(max(1, min(most, room // each)))
+
+
+def training_bytes(config: DiffusionConfig, shape: tuple[int, int, int, int, int]) -> int:
+    """Memory that one policy takes in training: its weights with all that follows them, and its activations.
+
+    Counted on a device without memory, so it costs nothing; activations in single precision, the larger one.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in owned:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    cameras, height, width, state_size, action_size = shape
+    samples = config.batch * config.noise_samples
+    with torch.device("meta"):
+        policy = DiffusionPolicy(config, shape)
+        owned = {parameter.untyped_storage()._cdata for parameter in policy.parameters()}
+        images = torch.empty(config.batch, cameras, 3, height, width)
+        noisy = torch.empty(samples, config.horizon, action_size)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            condition = policy.observe(images, torch.empty(config.batch, state_size))
+            predicted = policy.unet(noisy, torch.empty(samples), condition.repeat(config.noise_samples, 1))
+    weights = sum(parameter.numel() for parameter in policy.parameters())
+    activations = sum(kept.values()) + images.nbytes + predicted.nbytes
+    return int(PER_WEIGHT * weights + SLACK * activations)
+
+
+def can_compile(config: DiffusionConfig) -> bool:
+    """Whether an update can be compiled here and is run often enough to be worth it."""
+    from torch.utils._triton import has_triton
+
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    return config.updates >= WORTH_COMPILING and compiler is not None and bool(has_triton())

@@ -1,0 +1,50 @@
+"""fsc run: groups of runs in the progress, and the command itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.test_work import make_study
+
+from factored_scaling.cli import main
+from factored_scaling.cli.run import Bars, named
+from factored_scaling.study import Study
+
+
+def test_a_group_is_one_bar_and_its_runs_end_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bars(0, 4, 1) as bars:
+        bars.hear(("train", (1, 2, 3), 50, 100, "3 policies"))
+        assert len(bars._tasks) == 1
+        bars.hear(("evaluate", (1, 3), 5, 10, "rolling out"))
+        bars.hear(("failed", (2,), 0, 1, "the loss is nan"))
+        bars.hear(("done", (1,), 1, 1, ""))
+        assert [group for group in bars._tasks if 3 in group]
+        bars.hear(("done", (3,), 1, 1, ""))
+        assert not bars._tasks
+    told = capsys.readouterr().err
+    assert "run 2: failed: the loss is nan" in told
+    assert "run 3 done (3 of 4" in told
+    assert named((4,)) == "run 4"
+    assert named((4, 9, 6)) == "3 runs, 4 to 9,"
+
+
+@pytest.mark.slow
+def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_study(tmp_path).close()
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path), "--together", "2"])
+    assert ended.value.code in (0, None)
+    assert "all runs are done" in capfd.readouterr().out
+    with Study.open(tmp_path / "study.db") as study:
+        assert {run.state for run in study.runs()} == {"done"}
+        logs = [(tmp_path / "runs" / run.digest / "log.txt").read_text() for run in study.runs()]
+    assert sum("one of 2 together" in log for log in logs) == 2
+
+
+def test_a_device_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_study(tmp_path).close()
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path), "--device", "gpu"])
+    assert ended.value.code == 2
+    assert "no such device: 'gpu'" in capsys.readouterr().err

@@ -55,7 +55,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123
 
 def read_spec(path: Path) -> StudySpec:
     """A study.yaml. Mistakes are reported with line and column."""
-    text = _text(path, _MOST_YAML)
+    text = read_text(path, _MOST_YAML)
     data, places = _yaml(text, path)
     try:
         if not isinstance(data, dict):
@@ -75,7 +75,7 @@ def read_results(path: Path, spec: StudySpec) -> Results:
     """A results.csv, checked row by row against the study. `-` reads standard input."""
     from factored_scaling.core.results import Results, resolve
 
-    text, name = _text(path), _name(path)
+    text, name = read_text(path), _name(path)
     try:
         rows, places = _csv_rows(text)
         results = Results.from_rows(rows, places)
@@ -102,7 +102,7 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
 
 def read_json(path: Path) -> Any:
     """A JSON file."""
-    text = _text(path)
+    text = read_text(path)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -147,7 +147,7 @@ def _name(path: Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def _text(path: Path, most: int = _MOST_BYTES) -> str:
+def read_text(path: Path, most: int = _MOST_BYTES) -> str:
     """The text of a file, or of standard input for `-`."""
     where = _name(path)
     try:

@@ -146,7 +146,12 @@ def check_labels(ids: Mapping[int, str], labels: Mapping[str, Label]) -> Check:
 
 
 def listed(noun: str, numbers: Sequence[int]) -> str:
-    """`episodes 0–4, 7, 9`: numbers in a row are drawn together."""
+    """`episodes 0–4, 7, 9`."""
+    return f"{noun}{'s' if len(set(numbers)) > 1 else ''} {drawn_together(numbers)}"
+
+
+def drawn_together(numbers: Sequence[int]) -> str:
+    """`0–4, 7, 9`: numbers in a row as a range; not more than a dozen parts."""
     ordered = sorted(set(numbers))
     spans: list[list[int]] = []
     for number in ordered:
@@ -158,4 +163,4 @@ def listed(noun: str, numbers: Sequence[int]) -> str:
         str(low) if low == high else f"{low}–{high}" if high > low + 1 else f"{low}, {high}" for low, high in spans
     ]
     shown = parts if len(parts) <= 12 else [*parts[:12], f"… ({len(ordered)} in all)"]
-    return f"{noun}{'s' if len(ordered) > 1 else ''} {', '.join(shown)}"
+    return ", ".join(shown)

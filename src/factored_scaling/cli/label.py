@@ -1,0 +1,194 @@
+"""fsc label: which factor each episode of a LeRobot dataset varies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+    from factored_scaling.data.lerobot.labels import Check
+    from factored_scaling.data.lerobot.rules import Said
+
+ASKED = "FACTOR, FACTOR = VALUE, nominal; xN after it for N episodes at once; s to skip, q to stop"
+
+
+@click.command("label")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--rule", "rules", multiple=True, metavar="'EPISODES: FACTOR'", help="Label many at once; see below.")
+@click.option("--csv", "table", type=click.Path(path_type=Path), help="Columns episode (or id), factor, perhaps value.")
+@click.option("--from", "others", multiple=True, type=click.Path(path_type=Path), help="Take labels from a dataset.")
+@click.option("--ask", is_flag=True, help="Ask for every episode that has no label yet.")
+@click.option("--replace", is_flag=True, help="Change labels that are there already.")
+@click.option("--sheet", type=click.Path(path_type=Path), help="Write the first frames to a .html or .png file.")
+@click.option("--camera", help="The camera that the sheet shows; the first one by default.")
+@click.option("--repair", is_flag=True, help="Write today's episode numbers; forget labels of episodes that are gone.")
+@click.option("--check", "only_check", is_flag=True, help="Exit with 1 when something is left to do.")
+@json_option
+def label_command(
+    dataset: Path,
+    rules: tuple[str, ...],
+    table: Path | None,
+    others: tuple[Path, ...],
+    ask: bool,
+    replace: bool,
+    sheet: Path | None,
+    camera: str | None,
+    repair: bool,
+    only_check: bool,
+    as_json: bool,
+) -> None:
+    """Say which factor each episode of the LeRobot dataset in the folder DATASET varies, and check what is said.
+
+    Labels lie beside the data in meta/fsc_episodes.parquet. They follow an episode's content, so they survive when
+    LeRobot renumbers, splits or merges (--from takes them along). EPISODES in a rule are numbers (0-29, 40), all, rest
+    (whatever has no label yet), or a condition on a column of meta/episodes, where ~ is a regular expression.
+
+    \b
+    fsc label my-dataset                                              what is labelled, what is not
+    fsc label my-dataset --rule '0-9: nominal' --rule 'task ~ "lamp": lighting' --rule 'length > 300: distractor'
+    fsc label my-dataset --csv labels.csv                             episode,factor,value
+    fsc label my-dataset --sheet sheet.html --ask                     look, and answer one by one
+    fsc label merged --from my-dataset --from day-two
+    fsc label my-dataset --check
+    """
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+    from factored_scaling.data.lerobot.labels import write_labels
+    from factored_scaling.data.lerobot.rules import merged
+    from factored_scaling.data.lerobot.sheet import write_sheet
+
+    if only_check and (rules or table or others or ask or repair):
+        raise InvalidInput("--check changes nothing", where="--check", hint="label first, then check")
+    opened = LerobotDataset.open(dataset)
+    check = _checked(opened)
+    said = _said(opened, check, rules, table, others)
+    if said or repair:
+        labels = merged(check, said, replace)
+        gone = {label.id for label in check.gone} if repair else set()
+        write_labels(opened.root, [label for label in labels if label.id not in gone])
+        check = _checked(opened)
+    if sheet is not None:
+        write_sheet(opened, check, sheet, camera)
+        click.echo(f"wrote {sheet}", err=as_json)
+    if ask:
+        check = _ask(opened, check)
+    print_json(_entry(opened, check)) if as_json else _print(opened, check)
+    if only_check and check.problems():
+        sys.exit(1)
+
+
+def _checked(dataset: LerobotDataset) -> Check:
+    from factored_scaling.data.lerobot.identity import episode_ids
+    from factored_scaling.data.lerobot.labels import check_labels, read_labels
+
+    return check_labels(episode_ids(dataset), read_labels(dataset.root))
+
+
+def _said(
+    dataset: LerobotDataset, check: Check, rules: tuple[str, ...], table: Path | None, others: tuple[Path, ...]
+) -> dict[int, Said]:
+    from factored_scaling.data.lerobot.labels import read_labels
+    from factored_scaling.data.lerobot.rules import by_labels, by_rules, by_table
+    from factored_scaling.files import read_text
+
+    said: dict[int, Said] = {}
+    for other in others:
+        known = read_labels(other)
+        if not known:
+            raise InvalidInput("has no labels", where=f"--from {other}", hint="give a labelled dataset's folder")
+        said |= by_labels(known, check, f"--from {other}")
+    if table is not None:
+        said |= by_table(dataset, read_text(table), str(table), check)
+    return said | by_rules(dataset, rules, check)
+
+
+def _ask(dataset: LerobotDataset, check: Check) -> Check:
+    """Go through the episodes without a label; every answer is kept at once."""
+    from factored_scaling.data.lerobot.labels import write_labels
+    from factored_scaling.data.lerobot.rules import merged
+
+    if not check.unlabelled:
+        click.echo("every episode has a label")
+        return check
+    click.echo(f"{ASKED}\n")
+    waiting = list(check.unlabelled)
+    while waiting:
+        entry = dataset.entry(waiting[0])
+        about = f"episode {entry.index} ({', '.join(entry.tasks)}, {entry.length / dataset.fps:.1f} s)"
+        try:
+            answer = click.prompt(about, default="", show_default=False).strip()
+        except click.Abort:  # the end of the input
+            click.echo()
+            break
+        if answer == "q":
+            break
+        if answer in ("", "s"):
+            waiting.pop(0)
+            continue
+        try:
+            said = _answered(answer, waiting)
+        except InvalidInput as error:
+            click.echo(f"  {error}")
+            continue
+        write_labels(dataset.root, merged(check, said, replace=False))
+        check = _checked(dataset)
+        waiting = [index for index in waiting if index not in said]
+    return check
+
+
+def _answered(answer: str, waiting: list[int]) -> dict[int, Said]:
+    import re
+
+    from factored_scaling.data.lerobot.rules import Said, factor_names
+
+    words, count = answer, 1
+    if (match := re.fullmatch(r"(.+?)\s+x\s*(\d+)", answer)) is not None:
+        words, count = match[1], int(match[2])
+    names, _, value = words.partition("=")
+    factors = factor_names(names.strip(), "")
+    return {index: Said(factors, value.strip(), "your answer") for index in waiting[:count]}
+
+
+def _entry(dataset: LerobotDataset, check: Check) -> dict[str, object]:
+    return {
+        "dataset": str(dataset.root),
+        "episodes": len(dataset),
+        "counts": check.counts,
+        "labels": [
+            {"episode": index, "id": label.id, "factor": label.text, "value": label.value}
+            for index, label in sorted(check.labels.items())
+        ],
+        "unlabelled": list(check.unlabelled),
+        "doubly_varied": list(check.doubly_varied),
+        "renumbered": [{"was": was, "is": now} for was, now in check.renumbered],
+        "gone": [{"was": label.index, "id": label.id, "factor": label.text} for label in check.gone],
+        "twins": [list(twins) for twins in check.twins],
+    }
+
+
+def _print(dataset: LerobotDataset, check: Check) -> None:
+    from factored_scaling.data.lerobot.labels import drawn_together
+
+    members: dict[str, list[int]] = {name: [] for name in check.counts}
+    for index, label in check.labels.items():
+        members[label.text].append(index)
+    rows = [[name, str(len(found)), drawn_together(found)] for name, found in members.items()]
+    if check.unlabelled:
+        rows.append(["(unlabelled)", str(len(check.unlabelled)), drawn_together(check.unlabelled)])
+    title = f"{dataset.root.resolve().name}: {len(dataset)} episodes, LeRobot {dataset.version}"
+    print_table(title, ("factor", "demos", "episodes"), rows)
+    for sentence in [*check.problems(), *check.remarks()]:
+        click.echo(f"• {sentence}")
+    if check.renumbered or check.gone:
+        click.echo("  labels follow the content, so they still hold; --repair writes today's numbers")
+    tasks = {text for index in check.unlabelled for text in dataset.entry(index).tasks}
+    if tasks:
+        shown = sorted(tasks)[:8]
+        more = f" and {len(tasks) - len(shown)} more" if len(tasks) > len(shown) else ""
+        click.echo(f"  tasks among the unlabelled: {'; '.join(shown)}{more}")

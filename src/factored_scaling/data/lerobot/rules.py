@@ -1,0 +1,225 @@
+"""What people say of many episodes at once: rules, and tables with a row per episode or range."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from factored_scaling.core.checks import shown
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.data.lerobot.dataset import LerobotDataset
+from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label
+from factored_scaling.errors import InvalidInput, suggest
+
+_RANGES = re.compile(r"\d+(\s*[-–]\s*\d+)?(\s*,\s*\d+(\s*[-–]\s*\d+)?)*")
+_CONDITION = re.compile(r"(?P<column>[\w./]+)\s*(?P<sign>~|!=|<=|>=|=|<|>)\s*(?P<value>.+)")
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: bool(a == b),
+    "!=": lambda a, b: bool(a != b),
+    "<": lambda a, b: bool(a < b),
+    "<=": lambda a, b: bool(a <= b),
+    ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b),
+}
+EXAMPLE = "such as '0-29: nominal', 'task ~ \"camera\": camera_pose' or 'rest: lighting = dim'"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was said of an episode: the factors it varies (none: nominal) and the value, and where it was said."""
+
+    factors: tuple[str, ...]
+    value: str
+    where: str
+
+
+def by_rules(dataset: LerobotDataset, rules: Iterable[str], check: Check) -> dict[int, Said]:
+    """What rules `EPISODES: FACTOR` or `EPISODES: FACTOR = VALUE` say.
+
+    EPISODES is `all`, `rest` (no other rule and no label), numbers and ranges, or a condition on a column of
+    meta/episodes: `task ~ "camera"` (a regular expression), `length > 200`, `operator = anna`.
+    """
+    said: dict[int, Said] = {}
+    last: list[Said] = []
+    for text in rules:
+        where = f"--rule {text!r}"
+        episodes, colon, label = text.rpartition(":")
+        if not colon or not episodes.strip():
+            raise InvalidInput(f"expected EPISODES: FACTOR, not {shown(text)}", where="--rule", hint=EXAMPLE)
+        words = Said(*_label(label, where), where)
+        if episodes.strip() == "rest":
+            last.append(words)
+            continue
+        found = _chosen(dataset, episodes.strip(), where)
+        if not found:
+            raise InvalidInput("no episode is meant by it", where=where, hint="`fsc label DATASET` lists the tasks")
+        for index in found:
+            _add(said, index, words)
+    for words in last:
+        for index in check.unlabelled:
+            if index not in said or said[index].where in [other.where for other in last]:
+                _add(said, index, words)
+    return said
+
+
+def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dict[int, Said]:
+    """What a CSV says: a column `episode` (number or range) or `id`, a column `factor`, and perhaps `value`."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    said: dict[int, Said] = {}
+    numbers = {id_: index for index, id_ in check.ids.items()}
+    header: list[str] = []
+    try:
+        for cells in reader:
+            place = f"{name}: line {reader.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = _header([cell.strip() for cell in cells], place)
+                continue
+            if len(cells) != len(header):
+                raise InvalidInput(f"{len(cells)} cells where the header has {len(header)}", where=place)
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            factors, _ = _label(row["factor"], f"{place}, column factor")
+            words = Said(factors, row.get("value", ""), place)
+            for index in _rows_meant(dataset, row, numbers, place):
+                _add(said, index, words)
+    except csv.Error as error:
+        raise InvalidInput(f"not valid CSV ({error})", where=f"{name}: line {reader.line_num}") from None
+    if not said:
+        raise InvalidInput("has no rows", where=name, hint="one row per episode, with columns episode and factor")
+    return said
+
+
+def by_labels(labels: Mapping[str, Label], check: Check, where: str) -> dict[int, Said]:
+    """What the labels of another dataset say of the episodes that are in this one too."""
+    return {
+        index: Said(labels[id_].factors, labels[id_].value, where) for index, id_ in check.ids.items() if id_ in labels
+    }
+
+
+def merged(check: Check, said: Mapping[int, Said], replace: bool) -> list[Label]:
+    """All labels after what was said; a label that would change is refused unless `replace`."""
+    labels = {index: label.at(index) for index, label in check.labels.items()}
+    for index, words in said.items():
+        new = Label(check.ids[index], index, words.factors, words.value)
+        old = labels.get(index)
+        if old is not None and not replace and (old.factors, old.value) != (new.factors, new.value):
+            changed = [i for i, w in said.items() if i in labels and labels[i].factors != w.factors]
+            what = f"episode {index} is labelled {_named(old)} already, not {_named(new)}"
+            more = f" ({len(changed)} episodes differ)" if len(changed) > 1 else ""
+            raise InvalidInput(what + more, where=words.where, hint="--replace changes labels")
+        labels[index] = new
+    return [*labels.values(), *check.gone]
+
+
+def numbers_in(text: str, where: str) -> list[int]:
+    """`0-29, 40` as numbers."""
+    if not _RANGES.fullmatch(text.strip()):
+        raise InvalidInput(f"expected numbers of episodes, not {shown(text)}", where=where, hint="such as 0-29, 40")
+    found: list[int] = []
+    for part in text.split(","):
+        first, *last = (int(number) for number in re.split("[-–]", part))
+        found += range(first, (last[0] if last else first) + 1)
+    return found
+
+
+def factor_names(text: str, where: str) -> tuple[str, ...]:
+    """`camera_pose`, `nominal` or, for an episode that varies more than it may, names joined by +."""
+    names = [name.strip() for name in text.split("+")]
+    if names == [NOMINAL]:
+        return ()
+    try:
+        StudySpec(dict.fromkeys(names, 1))  # a study's own rules for names
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=where, hint=error.hint) from None
+    return tuple(dict.fromkeys(names))
+
+
+def _label(text: str, where: str) -> tuple[tuple[str, ...], str]:
+    names, _, value = text.partition("=")
+    return factor_names(names.strip(), where), value.strip().strip("\"'")
+
+
+def _named(label: Label) -> str:
+    return f"{label.text} = {label.value}" if label.value else label.text
+
+
+def _add(said: dict[int, Said], index: int, words: Said) -> None:
+    """Two that name different factors make an episode doubly varied, which the check will say."""
+    before = said.get(index)
+    if before is None:
+        said[index] = words
+        return
+    if bool(before.factors) != bool(words.factors):
+        varied = before.factors or words.factors
+        what = f"episode {index} would be nominal and vary {' and '.join(varied)}"
+        raise InvalidInput(what, where=words.where, hint=f"the other is {before.where}")
+    factors = tuple(dict.fromkeys((*before.factors, *words.factors)))
+    said[index] = Said(factors, words.value or before.value, words.where)
+
+
+def _chosen(dataset: LerobotDataset, episodes: str, where: str) -> list[int]:
+    known = [entry.index for entry in dataset.episodes]
+    if episodes == "all":
+        return known
+    if _RANGES.fullmatch(episodes):
+        return [dataset.entry(index).index for index in numbers_in(episodes, where)]
+    match = _CONDITION.fullmatch(episodes)
+    if match is None:
+        raise InvalidInput(f"cannot tell which episodes {shown(episodes)} means", where=where, hint=EXAMPLE)
+    value = match["value"].strip()
+    if value[:1] == value[-1:] and value[:1] in ("'", '"') and len(value) > 1:
+        value = value[1:-1]
+    try:
+        column = dataset.column(match["column"])
+        test = _test(match["sign"], value, column)
+        return [index for index, found in zip(known, column, strict=True) if found is not None and test(found)]
+    except InvalidInput as error:
+        raise error.at(where) from None
+
+
+def _test(sign: str, value: str, column: Sequence[Any]) -> Callable[[Any], bool]:
+    if sign == "~":
+        try:
+            pattern = re.compile(value, re.IGNORECASE)
+        except re.error as error:
+            raise InvalidInput(f"{shown(value)} is not a regular expression ({error})") from None
+        return lambda found: pattern.search(str(found)) is not None
+    compare = _SIGNS[sign]
+    if all(isinstance(found, int | float) for found in column if found is not None):
+        try:
+            number = float(value)
+        except ValueError:
+            raise InvalidInput(f"the column holds numbers, {shown(value)} is none") from None
+        return lambda found: compare(found, number)
+    if sign not in ("=", "!="):
+        raise InvalidInput(f"the column holds texts, which {sign} does not compare", hint="use = != or ~")
+    return lambda found: compare(str(found), value)
+
+
+def _header(cells: list[str], place: str) -> list[str]:
+    known = ("episode", "id", "factor", "value")
+    for cell in cells:
+        if cell not in known:
+            raise InvalidInput(f"unknown column {shown(cell)}", where=place, hint=suggest(cell, known))
+        if cells.count(cell) > 1:
+            raise InvalidInput(f"column {cell!r} appears twice", where=place)
+    if "factor" not in cells or ("episode" in cells) == ("id" in cells):
+        hint = "one row per episode: episode,factor or id,factor"
+        raise InvalidInput("needs a column factor, and either episode or id", where=place, hint=hint)
+    return cells
+
+
+def _rows_meant(dataset: LerobotDataset, row: Mapping[str, str], numbers: Mapping[str, int], place: str) -> list[int]:
+    if "id" in row:
+        if row["id"] not in numbers:
+            raise InvalidInput(f"no episode with id {shown(row['id'])}", where=f"{place}, column id")
+        return [numbers[row["id"]]]
+    try:
+        return [dataset.entry(index).index for index in numbers_in(row["episode"], "")]
+    except InvalidInput as error:
+        raise error.at(f"{place}, column episode") from None

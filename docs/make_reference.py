@@ -37,7 +37,13 @@ def page() -> str:
     for name in COMMANDS:
         command = app.get_command(context, name)
         assert command is not None
-        parts.append(section(command, click.Context(command, info_name=name, parent=context)))
+        inner = click.Context(command, info_name=name, parent=context)
+        parts.append(section(command, inner))
+        if isinstance(command, click.Group):
+            for part in command.list_commands(inner):
+                below = command.get_command(inner, part)
+                assert below is not None
+                parts.append(section(below, click.Context(below, info_name=part, parent=inner)))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

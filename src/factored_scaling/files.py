@@ -182,7 +182,11 @@ def moderate(spec: StudySpec) -> StudySpec:
     if spec.total > _MOST_DEMOS:
         what = f"{spec.total} demos in all; at most {_MOST_DEMOS} can be planned with"
         raise InvalidInput(what, where="factors", hint="is a number too long?")
-    policies = spec.seeds * sum(min(spec.points, c.size + 1) for c in spec.combinations())
+    if spec.construction == "screen":
+        each = len(spec.factors) + 1 if spec.policies is None else spec.policies
+    else:
+        each = sum(min(spec.points, c.size + 1) for c in spec.combinations())
+    policies = spec.seeds * each
     if policies > _MOST_POLICIES:
         what = f"{policies} policies to train; at most {_MOST_POLICIES} can be planned"
         raise InvalidInput(what, where="seeds" if spec.seeds > 1 else "points", hint="is a number too long?")

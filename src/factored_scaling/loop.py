@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.recommend import Recommendation, predicted_score, recommend
 from factored_scaling.core.results import Results
@@ -57,7 +58,7 @@ class Cell:
     @property
     def label(self) -> str:
         """A short name, unique among the cells of one budget."""
-        if self.strategy in ("equal", "greedy", "remix"):
+        if self.strategy in BASELINES:
             return self.strategy
         source = f"proxy k={self.proxy}, " if self.proxy is not None else ""
         return f"{source}{self.construction}, {self.strategy}"

@@ -15,7 +15,7 @@ import pytest
 Answer = subprocess.CompletedProcess[str]
 Fsc = Callable[..., Answer]
 
-STRATEGIES = ("top", "top-half", "all", "auto", "equal", "greedy", "remix")
+STRATEGIES = ("top", "top-half", "all", "auto", "equal", "greedy", "cubed-failure", "remix")
 NAMES = ("camera_pose", "distractor", "table_texture", "lighting")
 
 

@@ -137,6 +137,16 @@ def test_greedy_needs_every_factors_score_on_the_full_data_policy() -> None:
         recommend(FOUR, Results.from_rows(told), 20, "greedy")
 
 
+def test_cubed_failure_splits_by_the_third_power() -> None:
+    scores = {"camera_pose": 0.5, "distractor": 0.0, "table_texture": 1.0, "lighting": 0.5}
+    got = recommend(FOUR, Results.from_rows(per_factor(scores)), 20, "cubed-failure")
+    assert got.allocation == {"camera_pose": 2, "distractor": 16, "table_texture": 0, "lighting": 2}
+    perfect = recommend(FOUR, Results.from_rows(per_factor(dict.fromkeys(scores, 1.0))), 20, "cubed-failure")
+    assert set(perfect.allocation.values()) == {5}
+    with pytest.raises(NotEnoughData, match="cubed-failure needs"):
+        recommend(FOUR, Results.from_rows(per_factor({"camera_pose": 0.5})), 20, "cubed-failure")
+
+
 def test_equal_needs_no_results() -> None:
     got = recommend(FOUR, Results(), 7, "equal")
     assert got.allocation == {"camera_pose": 2, "distractor": 2, "table_texture": 2, "lighting": 1}

@@ -27,6 +27,10 @@ class Regime:
     in_all: int = 0
     # partial credit in the worlds that have it
     graded: bool = False
+    # only each policy's mean score is kept
+    mean_only: bool = False
+    # regimes with the same number see the same training noise and trials
+    stream: int = 0
 
     def trials(self, count: int) -> NDArray[np.int64]:
         """Trials of each of `count` factors; what does not divide goes to the first ones."""
@@ -36,8 +40,10 @@ class Regime:
 
 
 REGIMES = {
-    "simulation": Regime("simulation", per_factor=600),
+    "simulation": Regime("simulation", per_factor=600, stream=1),
     "real": Regime("real", in_all=18, graded=True),
+    "simulation-means": Regime("simulation-means", per_factor=600, mean_only=True, stream=1),
+    "real-means": Regime("real-means", in_all=18, graded=True, mean_only=True),
 }
 
 
@@ -52,8 +58,7 @@ class Measured:
 def measure(world: World, demos: Mapping[str, int], regime: Regime, seed: int = 0) -> Measured:
     """Train once and evaluate. The same training set, seed and regime measure the same, whoever asks."""
     counts = [demos[name] for name in world.factors]
-    key = [world.seed, sorted(REGIMES).index(regime.name) if regime.name in REGIMES else len(REGIMES), seed, *counts]
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng([world.seed, regime.stream, seed, *counts])
     success = world.factor_success(np.array(counts, dtype=float))
     noise = world.common_noise * rng.standard_normal() + world.own_noise * rng.standard_normal(success.size)
     chance = np.clip(success + noise, 0.0, 1.0)
@@ -68,14 +73,13 @@ def results(
     training_sets: Iterable[Mapping[str, int]],
     regime: Regime,
     *,
-    mean_only: bool = False,
     seed: int = 0,
 ) -> Results:
     """Rows as `results.csv` would hold them: a score per factor and policy, or only each policy's mean."""
     rows: list[dict[str, Any]] = []
     for demos in training_sets:
         measured = measure(world, demos, regime, seed)
-        rows += policy_rows(world, measured, {"demos": dict(demos), "seed": seed}, mean_only=mean_only)
+        rows += policy_rows(world, measured, {"demos": dict(demos), "seed": seed}, mean_only=regime.mean_only)
     return Results.from_rows(rows)
 
 

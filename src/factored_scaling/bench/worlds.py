@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, InvalidInput
 
 Floats = NDArray[np.float64]
 # demos per factor, shape (..., N), to the true success on each factor's trials, shape (..., N)
@@ -68,7 +68,7 @@ class World:
     @property
     def factors(self) -> tuple[str, ...]:
         """The factors' names."""
-        return tuple(f"factor_{index + 1}" for index in range(self.setting.count))
+        return factor_names(self.setting.count)
 
     @property
     def now(self) -> Floats:
@@ -91,6 +91,11 @@ class World:
         return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
 
 
+def factor_names(count: int) -> tuple[str, ...]:
+    """factor_1, factor_2, …"""
+    return tuple(f"factor_{index + 1}" for index in range(count))
+
+
 def draw_world(family: Family, count: int, index: int, seed: int = 0) -> World:
     """World number `index` of a family: the same for the same arguments, whatever else is drawn.
 
@@ -102,6 +107,9 @@ def draw_world(family: Family, count: int, index: int, seed: int = 0) -> World:
     for _ in range(_TRIES):
         setting = Setting(count, DEMOS, int(rng.choice([0, 0, DEMOS])))
         surface = family.draw(setting, rng)
+        if np.shape(surface(np.full((2, count), float(DEMOS)))) != (2, count):
+            what = "a surface must map demos per factor to success per factor, both of shape (..., N)"
+            raise InvalidInput(what, where=f"family {family.name}")
         noise, common = rng.uniform(*NOISE), rng.uniform(*COMMON)
         world = World(
             family.name,

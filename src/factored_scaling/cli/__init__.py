@@ -28,6 +28,7 @@ COMMANDS = {
     "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
     "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
     "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
+    "bench": ("bench", "How well the rules decide, in worlds with a known answer."),
     "completion": ("start", "Print what switches on completion for your shell."),
 }
 

@@ -68,7 +68,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     metavar="|".join(STRATEGIES),
     shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
     help="top: all to the best combination. all: to every one by its slope. auto: top when the best one stands out "
-    "with 80% probability, else all. equal, greedy, remix: the baselines.",
+    "with 80% probability, else all. equal, greedy, cubed-failure, remix: the baselines.",
 )
 @click.option("--fit", default="power-law", show_default=True, metavar="|".join(FITS), help="How curves are fitted.")
 @click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")

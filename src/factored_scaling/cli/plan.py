@@ -16,20 +16,27 @@ from factored_scaling.errors import InvalidInput
 @click.option(
     "--construction", type=click.Choice(CONSTRUCTIONS), help="Plan with another construction than the study's."
 )
-@click.option("--policies", type=int, help="Only the first so many policies, in the order to train them.")
+@click.option(
+    "--policies",
+    type=int,
+    help="Only the first so many policies, in the order to train them; for screen, as many as that.",
+)
 @click.option("--trials", type=int, help="Rollouts per policy, to count what the evaluation costs.")
 @json_option
 def plan_command(study: str, construction: str | None, policies: int | None, trials: int | None, as_json: bool) -> None:
     """Show what would be trained: demos per factor for every distinct policy, in the order to train them.
 
     The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
-    possible as early as it can be. Nothing is trained or written.
+    possible as early as it can be. `screen` has no curves: every policy thins about half of the factors, and one may
+    stop after any of them. Nothing is trained or written.
 
     \b
     fsc plan study.yaml
     fsc plan my-study --construction one --trials 600
+    fsc plan my-study --construction screen --policies 6
     """
     from factored_scaling.cli.target import Target
+    from factored_scaling.files import moderate
 
     for value, name in ((policies, "--policies"), (trials, "--trials")):
         if value is not None and value < 1:
@@ -37,14 +44,16 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     target = Target.parse(study)
     spec, dataset = target.spec_and_dataset()
     chosen = spec.changed(construction=construction) if construction else spec
-    runs = plan(chosen, dataset)
+    if policies is not None and chosen.construction == "screen":
+        chosen = chosen.changed(policies=policies)
+    runs = plan(moderate(chosen), dataset)
     shown = runs[:policies] if policies is not None else runs
     if as_json:
         print_json({"policies": len(shown), "runs": [{"demos": r.demos, "seed": r.spec.seed} for r in shown]})
         return
     print_table(f"{spec.name}: {len(shown)} policies", _columns(spec), [_row(i, r) for i, r in enumerate(shown, 1)])
     each = trials if trials is not None else trials_per_policy(spec)
-    print_table("What each construction costs", *_costs(spec, chosen.construction, each))
+    print_table("What each construction costs", *_costs(chosen, each))
 
 
 def _columns(spec: StudySpec) -> list[str]:
@@ -52,19 +61,22 @@ def _columns(spec: StudySpec) -> list[str]:
 
 
 def _row(number: int, run: PlannedRun) -> list[str]:
-    gives = "every curve" if len(run.points) > 1 else f"{'+'.join(run.points[0].combination)} at n={run.points[0].n}"
+    gives = "every curve" if len(run.points) > 1 else "every factor"
+    if len(run.points) == 1:
+        gives = f"{'+'.join(run.points[0].combination)} at n={run.points[0].n}"
     total = len(run.spec.episodes)
     return [str(number), *(str(count) for count in run.demos.values()), str(total), str(run.spec.seed), gives]
 
 
-def _costs(spec: StudySpec, chosen: str, trials: int | None) -> tuple[list[str], list[list[str]]]:
+def _costs(chosen: StudySpec, trials: int | None) -> tuple[list[str], list[list[str]]]:
     rows = []
     for construction in CONSTRUCTIONS:
-        if construction == "pair" and len(spec.names) < 2:
+        if construction == "pair" and len(chosen.names) < 2:
             continue
-        other = spec.changed(construction=construction)
+        own = construction == chosen.construction
+        other = chosen if own else chosen.changed(construction=construction, policies=None)
         policies = len(plan(other))
+        curves = "–" if construction == "screen" else str(len(other.combinations()))
         rollouts = [f"{policies * trials:,}"] if trials is not None else []
-        mark = "← this plan" if construction == chosen else ""
-        rows.append([construction, str(len(other.combinations())), str(policies), *rollouts, mark])
+        rows.append([construction, curves, str(policies), *rollouts, "← this plan" if own else ""])
     return ["construction", "curves", "policies", *(["rollouts"] if trials is not None else []), ""], rows

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from factored_scaling.report import RunLine
     from factored_scaling.study import Study
 
-SIDE_BY_SIDE = ("top", "top-half", "all", "equal", "greedy", "remix")
+SIDE_BY_SIDE = ("top", "top-half", "all", "equal", "greedy", "cubed-failure", "remix")
 
 
 @click.command("report")
@@ -38,7 +38,8 @@ def report_command(
 ) -> None:
     """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
 
-    Every strategy that the scores allow stands side by side: greedy needs scores per factor, remix its weights.
+    Every strategy that the scores allow stands side by side: greedy and cubed-failure need scores per factor,
+    remix its weights.
 
     \b
     fsc report study.yaml results.csv --budget 100 --out page.html

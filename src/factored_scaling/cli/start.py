@@ -22,7 +22,7 @@ factors:
 #   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
 
 nominal: {nominal}           # demonstrations that vary nothing
-construction: {construction}  # a curve per factor (one), per two factors (pair), or per disjoint group (group)
+construction: {construction}  # a curve per factor (one), two (pair) or disjoint group (group); no curves (screen)
 {groups}points: {points}            # policies per curve, sizes equally spaced from 0 to all
 seeds: {seeds}             # training seeds per policy
 """

@@ -1,4 +1,4 @@
-"""The rules to beat: Equal, Greedy and Re-Mix, as weights over factors."""
+"""The rules to beat: Equal, Greedy, Cubed-failure and Re-Mix, as weights over factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from factored_scaling.core.results import Results, factor_scores
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
 
-BASELINES = ("equal", "greedy", "remix")
+BASELINES = ("equal", "greedy", "cubed-failure", "remix")
 
 
 def equal_tiers(spec: StudySpec) -> list[dict[str, float]]:
@@ -20,15 +20,30 @@ def equal_tiers(spec: StudySpec) -> list[dict[str, float]]:
 
 def greedy_tiers(spec: StudySpec, results: Results) -> list[dict[str, float]]:
     """All of K to the factor on whose variations the full-data policy scores lowest; the next lowest when capped."""
+    scores = _full_data_scores(spec, results, "greedy")
+    order = sorted(spec.names, key=lambda name: scores[name])
+    return [{name: float(name == worst) for name in spec.names} for worst in order]
+
+
+def cubed_failure_tiers(spec: StudySpec, results: Results) -> list[dict[str, float]]:
+    """K in proportion to the third power of the full-data policy's failure rate on each factor's variations.
+
+    Between Equal (power 0) and Greedy (endless power); one policy is all it needs. Equal where nothing fails.
+    """
+    scores = _full_data_scores(spec, results, "cubed-failure")
+    weights = {name: (1.0 - scores[name]) ** 3 for name in spec.names}
+    return [weights] if any(weights.values()) else equal_tiers(spec)
+
+
+def _full_data_scores(spec: StudySpec, results: Results, rule: str) -> dict[str, float]:
     scores = factor_scores(spec, results)
     missing = [name for name in spec.names if name not in scores]
     if missing:
         raise NotEnoughData(
-            f"greedy needs the full-data policy's score on each factor; none for {', '.join(missing)}",
+            f"{rule} needs the full-data policy's score on each factor; none for {', '.join(missing)}",
             hint="give rows with all demos and the column factor",
         )
-    order = sorted(spec.names, key=lambda name: scores[name])
-    return [{name: float(name == worst) for name in spec.names} for worst in order]
+    return scores
 
 
 def remix_tiers(spec: StudySpec, weights: Mapping[str, float] | None) -> list[dict[str, float]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.screen import screening_order
 from factored_scaling.core.spec import Combination, StudySpec
 from factored_scaling.errors import InvalidInput
 
@@ -137,27 +138,47 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
     """Every distinct policy of the study, in the order to train them.
 
     Seed by seed: first the full-data policy, which every curve shares and Greedy needs; then the far ends (n = 0), so
-    that each curve can be fitted as early as possible; then the sizes between, largest gaps first. A point without any
-    demonstration (n = 0 where the curve spans the whole dataset) cannot be trained and is not planned.
+    that each curve can be fitted as early as possible; then the sizes between, largest gaps first. `screen` has its own
+    order. A training set without any demonstration (n = 0 where the curve spans the whole dataset) cannot be trained
+    and is not planned.
     """
     data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
+    sets = list((_screen_sets if spec.construction == "screen" else _curve_sets)(spec))[: spec.policies]
+    return tuple(
+        PlannedRun(run_spec(spec, data, demos, seed), demos, points)
+        for seed in range(spec.first_seed, spec.first_seed + spec.seeds)
+        for demos, points in sets
+    )
+
+
+def _curve_sets(spec: StudySpec) -> Iterator[tuple[dict[str, int], tuple[CurvePoint, ...]]]:
+    """Every distinct training set of the curves, with the points it gives."""
     combinations = spec.combinations()
     ladders = [_ends_first(curve_sizes(combination.size, spec.points)) for combination in combinations]
-    runs: dict[str, PlannedRun] = {}
-    for seed in range(spec.first_seed, spec.first_seed + spec.seeds):
-        for rank in range(max(len(ladder) for ladder in ladders)):
-            for combination, ladder in zip(combinations, ladders, strict=True):
-                if rank >= len(ladder):
-                    continue
-                if ladder[rank] + combination.base == 0:
-                    continue
+    sets: dict[tuple[int, ...], dict[str, int]] = {}
+    points: dict[tuple[int, ...], tuple[CurvePoint, ...]] = {}
+    for rank in range(max(len(ladder) for ladder in ladders)):
+        for combination, ladder in zip(combinations, ladders, strict=True):
+            if rank < len(ladder) and ladder[rank] + combination.base > 0:
                 demos = demos_at(spec, combination, ladder[rank])
-                point = CurvePoint(combination.factors, ladder[rank])
-                run = run_spec(spec, data, demos, seed)
-                known = runs.get(run.digest)
-                points = (*known.points, point) if known else (point,)
-                runs[run.digest] = PlannedRun(run, demos, points)
-    return tuple(runs.values())
+                key = tuple(demos.values())
+                sets.setdefault(key, demos)
+                points[key] = (*points.get(key, ()), CurvePoint(combination.factors, ladder[rank]))
+    yield from ((demos, points[key]) for key, demos in sets.items())
+
+
+def _screen_sets(spec: StudySpec) -> Iterator[tuple[dict[str, int], tuple[CurvePoint, ...]]]:
+    """The first policies of the screening order whose training sets differ; as many as asked for, if there are."""
+    wanted = len(spec.factors) + 1 if spec.policies is None else spec.policies
+    seen: set[tuple[int, ...]] = set()
+    for kept in itertools.islice(screening_order(len(spec.factors)), 4 * wanted + 8):
+        demos = {factor.name: round(factor.demos * part) for factor, part in zip(spec.factors, kept, strict=True)}
+        key = tuple(demos.values())
+        if key not in seen and sum(key) + spec.nominal > 0:
+            seen.add(key)
+            yield demos, ()
+        if len(seen) == wanted:
+            return
 
 
 def run_spec(spec: StudySpec, dataset: Dataset, demos: Mapping[str, int], seed: int) -> RunSpec:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, ranked, spend
-from factored_scaling.core.baselines import BASELINES, equal_tiers, greedy_tiers, remix_tiers
+from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
 from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
@@ -94,7 +94,15 @@ class Recommendation:
 def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
     """The power-law curve of every combination, in declared order, and warnings."""
     every, warnings = curve_points(spec, results)
-    curves = tuple(fit_power_law(points) for points in every)
+    try:
+        curves = tuple(fit_power_law(points) for points in every)
+    except NotEnoughData as error:
+        if spec.construction != "screen":
+            raise
+        hint = "fit the surface instead of curves: --fit surface"
+        raise NotEnoughData(
+            f"construction screen has no curves to fit a power law to ({error.what})", hint=hint
+        ) from None
     for points in every:
         if any(n + points.combination.base == 0 for n in points.n):
             text = f"the point n = 0 of {points.combination.label} has no training data and is left out of the fit"
@@ -137,8 +145,8 @@ def recommend(
     """Split `budget` demonstrations over the factors.
 
     `top`, `top-half` and `all` follow the fitted curves; `auto` chooses between `top` and `all` by how surely the best
-    combination stands out; `equal`, `greedy` and `remix` (with its `weights`) are the baselines. With costs, the budget
-    counts cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does.
+    combination stands out; `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the baselines. With
+    costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does.
     """
     budget = check_budget(budget)
     if strategy not in STRATEGIES:
@@ -161,6 +169,8 @@ def recommend(
         tiers = equal_tiers(spec)
     elif strategy == "greedy":
         tiers = greedy_tiers(spec, results)
+    elif strategy == "cubed-failure":
+        tiers = cubed_failure_tiers(spec, results)
     elif strategy == "remix":
         tiers = remix_tiers(spec, weights)
     else:

@@ -13,7 +13,7 @@ from factored_scaling.core.conditions import ScoringSpec, scoring_of
 from factored_scaling.core.values import Values, plain, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
 
-Construction = Literal["one", "pair", "group"]
+Construction = Literal["one", "pair", "group", "screen"]
 CONSTRUCTIONS: tuple[Construction, ...] = get_args(Construction)
 _NAME = re.compile(r"[^\W\d][\w.-]*")  # letters of any script
 COSTS = (1e-6, 1e6)  # a unit of the budget should be of the order of a demonstration
@@ -72,6 +72,8 @@ class StudySpec:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     # how people score trials: rubric, conditions, repeats
     scoring: Mapping[str, Any] = field(default_factory=dict)
+    # most policies to train per seed; None: all that the construction has, or for `screen` one more than factors
+    policies: int | None = None
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class StudySpec:
         evaluation: Mapping[str, Any] | None = None,
         trainer: Mapping[str, Any] | None = None,
         scoring: Mapping[str, Any] | None = None,
+        policies: int | None = None,
     ) -> None:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
@@ -111,6 +114,8 @@ class StudySpec:
         store(self, "scoring", _mapping(scoring, "scoring"))
         if self.scoring:
             self.scoring_spec()
+        most = None if policies is None else whole(policies, "policies", least=1, what="value")
+        store(self, "policies", most)
         if self.construction == "pair" and len(self.factors) < 2:
             raise InvalidInput("construction pair needs at least two factors", where="construction")
 
@@ -130,9 +135,9 @@ class StudySpec:
         return self.nominal + sum(self.sizes.values())
 
     def combinations(self) -> tuple[Combination, ...]:
-        """The factors that share a curve, in declared order."""
+        """The factors that share a curve, in declared order. Construction `screen` looks at each factor by itself."""
         names = self.names
-        if self.construction == "one":
+        if self.construction in ("one", "screen"):
             members: list[tuple[str, ...]] = [(name,) for name in names]
         elif self.construction == "pair":
             members = [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
@@ -181,6 +186,7 @@ class StudySpec:
             "evaluation": {},
             "trainer": {},
             "scoring": {},
+            "policies": None,
         }
         return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
 
@@ -199,7 +205,7 @@ class StudySpec:
 
     def _fields(self) -> dict[str, Any]:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
-        settings = ("dataset", "task", "policy", "evaluation", "trainer", "scoring")
+        settings = ("policies", "dataset", "task", "policy", "evaluation", "trainer", "scoring")
         return {key: getattr(self, key) for key in (*order, *settings)}
 
 
@@ -223,7 +229,7 @@ class Combination:
 
 
 class UnknownConstruction(UnknownName):
-    """A construction other than one, pair, group."""
+    """A construction other than one, pair, group, screen."""
 
     kind = "construction"
 

@@ -15,6 +15,7 @@ _MEANING = {
     "all": "every curve, by its slope",
     "equal": "the same for every factor",
     "greedy": "everything to the factor that scores lowest",
+    "cubed-failure": "by the third power of each factor's failure rate",
     "remix": "by the weights that Re-Mix learned",
 }
 
@@ -91,6 +92,8 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
         )
     if recommendation.chosen == "greedy":
         return order, "The policy trained on everything scores lowest there."
+    if recommendation.chosen == "cubed-failure":
+        return order, "The shares follow the third power of how often the policy trained on everything fails there."
     if recommendation.chosen == "remix":
         return order, "The shares are the weights that Re-Mix learned."
     best = _best_funded(spec, recommendation)

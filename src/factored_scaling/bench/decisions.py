@@ -1,0 +1,239 @@
+"""How well each rule decides: regret against the best allocation, over many worlds of many families."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from factored_scaling.bench.families import TUNING
+from factored_scaling.bench.held_out import HELD_OUT
+from factored_scaling.bench.measure import REGIMES
+from factored_scaling.bench.methods import DEFAULT, Bench, Decision, Method, parse_method
+from factored_scaling.bench.oracle import best_allocation
+from factored_scaling.bench.worlds import Family, World, draw_world
+from factored_scaling.core.allocate import spend
+from factored_scaling.core.baselines import equal_tiers
+from factored_scaling.errors import InvalidInput, UnknownName
+
+LEVELS = (0.5, 0.8, 0.95)
+_CHUNK = 10  # worlds per task of a worker process
+
+
+class UnknownFamily(UnknownName):
+    """A family of worlds that is not there."""
+
+    kind = "family"
+
+
+class UnknownRegime(UnknownName):
+    """A way to evaluate that is not there."""
+
+    kind = "regime"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared, where. `worlds` names a module or file with families from outside."""
+
+    families: tuple[str, ...] = ()
+    worlds: str | None = None
+    factors: tuple[int, ...] = (5, 8)
+    count: int = 400
+    budgets: tuple[int, ...] = (100,)
+    regimes: tuple[str, ...] = ("simulation", "real")
+    methods: tuple[str, ...] = DEFAULT
+    policies: tuple[int, ...] | None = None
+    seed: int = 0
+
+    def chosen(self) -> tuple[Family, ...]:
+        """The families, in their own order."""
+        every = families(self.worlds)
+        for name in self.families:
+            if name not in [family.name for family in every]:
+                raise UnknownFamily(name, [family.name for family in every], where="--families")
+        return tuple(family for family in every if not self.families or family.name in self.families)
+
+    def parsed(self) -> tuple[Method, ...]:
+        """The rules, read."""
+        for name in self.regimes:
+            if name not in REGIMES:
+                raise UnknownRegime(name, REGIMES, where="--regime")
+        return tuple(parse_method(text, self.policies) for text in self.methods)
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """One cell: a rule under one regime and budget, in one family with one number of factors."""
+
+    method: str
+    regime: str
+    budget: int
+    family: str
+    factors: int
+
+
+@dataclass
+class Cell:
+    """What came of a rule in the worlds of a cell."""
+
+    regrets: list[float] = field(default_factory=list)
+    worse: list[bool] = field(default_factory=list)
+    policies: int = 0
+    rollouts: int = 0
+    # level → whether the interval held the truth
+    covered: dict[float, list[bool]] = field(default_factory=dict)
+    # how far the middle of the intervals lay above the truth
+    bias: list[float] = field(default_factory=list)
+
+    def add(self, other: Cell) -> None:
+        """Take in more worlds of the same cell."""
+        self.regrets += other.regrets
+        self.worse += other.worse
+        self.bias += other.bias
+        self.policies, self.rollouts = other.policies, other.rollouts
+        for level, held in other.covered.items():
+            self.covered.setdefault(level, []).extend(held)
+
+
+def families(source: str | None = None) -> tuple[Family, ...]:
+    """The families of this package, or those of a module or Python file: `my_module`, `my_module:name`, `file.py`.
+
+    The module holds a sequence of `Family` named `families` (or as said after the colon).
+    """
+    if source is None:
+        return (*TUNING, *HELD_OUT)
+    place, _, name = source.partition(":")
+    try:  # another person's module may raise anything
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        found = getattr(module, name or "families")
+    except Exception as error:
+        raise InvalidInput(f"no families there ({type(error).__name__}: {error})", where=f"--worlds {source}") from None
+    given = tuple(found) if isinstance(found, Iterable) else ()
+    if not given or not all(isinstance(family, Family) for family in given):
+        what = f"{name or 'families'} is not a list of Family"
+        raise InvalidInput(what, where=f"--worlds {source}", hint="factored_scaling.bench.worlds has Family")
+    return given
+
+
+def judge(world: World, place: int, settings: Settings, methods: Sequence[Method]) -> Iterator[tuple[Key, Cell]]:
+    """Every rule's decisions in one world, against the best that can be done with each budget."""
+    spec, now, count = world.spec(), world.now, world.setting.count
+    before = float(world.score(now))
+    best = {k: float(world.score(now + best_allocation(world.score, now, k))) for k in settings.budgets}
+
+    def regret(allocation: Mapping[str, int], budget: int) -> tuple[float, float]:
+        after = float(world.score(now + np.array([allocation[name] for name in world.factors], dtype=float)))
+        return (best[budget] - after) / max(best[budget] - before, 1e-9), after
+
+    equal = {k: regret(spend(spec.factors, equal_tiers(spec), k).demos, k)[0] for k in settings.budgets}
+    for regime in settings.regimes:
+        bench = Bench(world, REGIMES[regime], place)
+        trials = int(REGIMES[regime].trials(count).sum())
+        for method in methods:
+            decisions = bench.decide(method, settings.budgets)
+            for budget, decision in zip(settings.budgets, decisions or (), strict=decisions is not None):
+                value, after = regret(decision.allocation, budget)
+                cell = Cell([value], [value > equal[budget] + 1e-9], decision.policies, decision.policies * trials)
+                _cover(cell, decision, after)
+                yield Key(method.name, regime, budget, world.family, count), cell
+
+
+def _cover(cell: Cell, decision: Decision, truth: float) -> None:
+    if decision.intervals is None:
+        return
+    for level, (low, high) in decision.intervals.items():
+        cell.covered[level] = [low <= truth <= high]
+    narrowest = decision.intervals[min(decision.intervals)]
+    cell.bias = [sum(narrowest) / 2 - truth]
+
+
+def compare(settings: Settings, jobs: int, progress: Callable[[int, int], None]) -> dict[Key, Cell]:
+    """All cells. The same settings give the same numbers, whatever the number of processes."""
+    settings.parsed()
+    names = [family.name for family in settings.chosen()]
+    tasks = [
+        (settings, name, place, start, min(start + _CHUNK, settings.count))
+        for start in range(0, settings.count, _CHUNK)
+        for name in names
+        for place in range(len(settings.factors))
+    ]
+    total, done = settings.count * len(names) * len(settings.factors), 0
+    cells: dict[Key, Cell] = {}
+    for task, part in zip(tasks, _carried_out(tasks, jobs), strict=True):
+        for key, cell in part.items():
+            cells.setdefault(key, Cell()).add(cell)
+        done += task[4] - task[3]
+        progress(done, total)
+    return cells
+
+
+Task = tuple[Settings, str, int, int, int]
+
+
+def _carried_out(tasks: Sequence[Task], jobs: int) -> Iterator[dict[Key, Cell]]:
+    if jobs == 1:
+        yield from map(_work, tasks)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_work, tasks)
+
+
+def _work(task: Task) -> dict[Key, Cell]:
+    settings, name, place, start, stop = task
+    family = next(family for family in settings.chosen() if family.name == name)
+    methods = settings.parsed()
+    cells: dict[Key, Cell] = {}
+    for index in range(start, stop):
+        world = draw_world(family, settings.factors[place], index, settings.seed)
+        for key, cell in judge(world, place, settings, methods):
+            cells.setdefault(key, Cell()).add(cell)
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over cells that count alike, with its standard error."""
+
+    regret: float
+    error: float
+    worse: float
+    worlds: int
+    # level → share of intervals that held the truth; empty for rules without intervals
+    coverage: Mapping[float, float]
+    bias: float | None
+
+
+def mean(cells: Sequence[Cell]) -> Mean:
+    """Over families and numbers of factors alike: each cell has the same weight, however many worlds it has."""
+    means = [float(np.mean(cell.regrets)) for cell in cells]
+    errors = [
+        float(np.var(cell.regrets, ddof=1)) / len(cell.regrets) if len(cell.regrets) > 1 else 0.0 for cell in cells
+    ]
+    coverage = {
+        level: float(np.mean([np.mean(cell.covered[level]) for cell in cells]))
+        for level in LEVELS
+        if all(level in cell.covered for cell in cells)
+    }
+    return Mean(
+        math.fsum(means) / len(means),
+        math.sqrt(math.fsum(errors)) / len(means),
+        float(np.mean([np.mean(cell.worse) for cell in cells])),
+        sum(len(cell.regrets) for cell in cells),
+        coverage,
+        float(np.mean([np.mean(cell.bias) for cell in cells])) if all(cell.bias for cell in cells) else None,
+    )

@@ -1,0 +1,166 @@
+"""The rules that are compared: how each is written, which policies it trains, and what it decides."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from factored_scaling.bench.measure import Regime, measure, policy_rows
+from factored_scaling.bench.worlds import DEMOS, World, factor_names
+from factored_scaling.core.allocate import curve_tiers, included, spend
+from factored_scaling.core.baselines import BASELINES, equal_tiers
+from factored_scaling.core.curves import Curve
+from factored_scaling.core.design import curve_sizes, demos_at, plan
+from factored_scaling.core.recommend import FITS, STRATEGIES, Recommendation, fit_curves, recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
+from factored_scaling.errors import InvalidInput, UnknownName
+
+UNSHARED = "-unshared"
+DEFAULT = (
+    "equal",
+    "greedy",
+    "cubed-failure",
+    "power-law:top@group-unshared",
+    "power-law:all@group-unshared",
+    "power-law:top@group",
+    "power-law:all@group",
+    "power-law:auto@group",
+)
+_WRITTEN = re.compile(r"([\w-]+):([\w-]+)@([\w-]+?)(-unshared)?(?::(\d+(?:/\d+)*))?")
+
+
+class UnknownMethod(UnknownName):
+    """A rule that cannot be run in the benchmark."""
+
+    kind = "method"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A rule and the policies it is given. `policies[i]` is how many, for the i-th number of factors; None: all."""
+
+    name: str
+    fit: str
+    strategy: str
+    construction: str
+    # train the full-data policy once for every curve, as the paper's count of policies does
+    unshared: bool = False
+    policies: tuple[int, ...] | None = None
+
+    def training_sets(self, world: World, place: int) -> tuple[dict[str, int], ...]:
+        """Demos per factor of every policy it trains, in order; `place` is the place of N in the list of them."""
+        if self.strategy == "equal":
+            return ()
+        wanted = None if self.policies is None else self.policies[min(place, len(self.policies) - 1)]
+        sets = _planned(self.construction, world.setting.count, world.setting.nominal, wanted)
+        if self.strategy in BASELINES:
+            return sets[:1]
+        if wanted is not None and wanted > len(sets):
+            what = f"{wanted} policies asked for, construction {self.construction} has {len(sets)}"
+            raise InvalidInput(what, where=self.name)
+        return sets
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a rule orders, and what it promises where it promises anything."""
+
+    allocation: Mapping[str, int]
+    policies: int
+    # predicted success after collecting: level → (low, high)
+    intervals: Mapping[float, tuple[float, float]] | None = None
+
+
+def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
+    """`equal`, `greedy`, `cubed-failure`, or FIT:STRATEGY@CONSTRUCTION[-unshared][:POLICIES].
+
+    POLICIES is one number, or one for each number of factors: 6/8.
+    """
+    if text in BASELINES and text != "remix":
+        return Method(text, "power-law", text, "group")
+    match = _WRITTEN.fullmatch(text)
+    if match is None:
+        known = [name for name in BASELINES if name != "remix"]
+        raise UnknownMethod(text, hint=f"write {', '.join(known)}, or FIT:STRATEGY@CONSTRUCTION[:POLICIES]")
+    fit, strategy, construction, unshared, own = match.groups()
+    for value, names in ((fit, FITS), (strategy, STRATEGIES), (construction, CONSTRUCTIONS)):
+        if value not in names:
+            raise UnknownMethod(text, hint=f"{value!r} is not one of {', '.join(names)}")
+    if unshared and (fit != "power-law" or construction == "pair" or own):
+        raise UnknownMethod(text, hint="-unshared goes with power-law on one or group, with all policies")
+    counts = tuple(int(part) for part in own.split("/")) if own else None if unshared else policies
+    return Method(text, fit, strategy, construction, bool(unshared), counts)
+
+
+class Bench:
+    """One world under one way to evaluate; what several rules need is measured and fitted once."""
+
+    def __init__(self, world: World, regime: Regime, place: int) -> None:
+        self.world = world
+        self._regime = regime
+        self._place = place
+        self._results: dict[tuple[str, bool, int], Results] = {}
+        self._curves: dict[tuple[str, bool, int], tuple[Curve, ...]] = {}
+
+    def decide(self, method: Method, budgets: Sequence[int]) -> list[Decision] | None:
+        """What the rule orders for every budget; None where only means are kept and it needs scores per factor."""
+        if self._regime.mean_only and method.strategy in ("greedy", "cubed-failure"):
+            return None
+        spec = self.world.spec(method.construction)
+        sets = method.training_sets(self.world, self._place)
+        policies = len(spec.combinations()) * spec.points if method.unshared else len(sets)
+        key = (method.construction, method.unshared, policies)
+        if key not in self._results:
+            rows = _unshared_rows(spec, self.world, self._regime) if method.unshared else self._rows(sets)
+            self._results[key] = Results.from_rows(rows)
+        results = self._results[key]
+        if method.fit == "power-law" and method.strategy in ("top", "top-half", "all"):
+            if key not in self._curves:
+                self._curves[key] = fit_curves(spec, results)[0]
+            curves = self._curves[key]
+            return [Decision(_by_curves(spec, curves, method.strategy, budget), policies) for budget in budgets]
+        answers = [recommend(spec, results, budget, method.strategy, method.fit) for budget in budgets]
+        return [Decision(answer.allocation, policies, _intervals(answer)) for answer in answers]
+
+    def _rows(self, sets: Sequence[Mapping[str, int]]) -> list[dict[str, Any]]:
+        rows = []
+        for demos in sets:
+            measured = measure(self.world, demos, self._regime)
+            names = {"demos": demos, "seed": 0}
+            rows += policy_rows(self.world, measured, names, mean_only=self._regime.mean_only)
+        return rows
+
+
+def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: int) -> Mapping[str, int]:
+    """What `recommend` does for these strategies, without its thousands of refits; a test holds them together."""
+    gains = [curve.slope(budget) for curve in curves]
+    chosen = included(gains, strategy)
+    rises = any(gains[index] > 0 for index in chosen)
+    return spend(spec.factors, curve_tiers(spec, gains, chosen) if rises else equal_tiers(spec), budget).demos
+
+
+def _unshared_rows(spec: StudySpec, world: World, regime: Regime) -> list[dict[str, Any]]:
+    """Every curve with a full-data policy of its own: rows under combination and n, which keeps curves apart."""
+    rows = []
+    for index, combination in enumerate(spec.combinations()):
+        for n in curve_sizes(combination.size, spec.points):
+            seed = index if n == combination.size else 0
+            measured = measure(world, demos_at(spec, combination, n), regime, seed)
+            names = {"combination": combination.label, "n": n, "seed": seed}
+            rows += policy_rows(world, measured, names, mean_only=regime.mean_only)
+    return rows
+
+
+def _intervals(answer: Recommendation) -> Mapping[float, tuple[float, float]] | None:
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _planned(construction: str, count: int, nominal: int, policies: int | None) -> tuple[dict[str, int], ...]:
+    sizes = dict.fromkeys(factor_names(count), DEMOS)
+    spec = StudySpec(sizes, nominal=nominal, construction=construction, policies=policies)
+    return tuple(run.demos for run in plan(spec))

@@ -1,0 +1,152 @@
+"""fsc bench: how well the rules decide"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.bench.tables import Comparison
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure the rules themselves, in worlds whose best answer is known.
+
+    \b
+    fsc bench decisions --worlds-per-family 50
+    """
+
+
+@bench_command.command("decisions")
+@click.option("--families", help="Names of families, separated by commas; all by default.")
+@click.option("--worlds", metavar="MODULE|FILE.py", help="Take the families from there instead: a list `families`.")
+@click.option("--worlds-per-family", "count", default=100, show_default=True, type=click.IntRange(1), help="And per N.")
+@click.option("--factors", default="5,8", show_default=True, help="N: numbers of factors.")
+@click.option("--budget", "budgets", default="100", show_default=True, help="K: one budget or several.")
+@click.option(
+    "--regime",
+    "regimes",
+    default="simulation,real",
+    show_default=True,
+    help="simulation: 600 rollouts per factor. real: 18 trials per policy. simulation-means, real-means: the same, but "
+    "only each policy's mean score is kept.",
+)
+@click.option("--methods", help="Rules, separated by commas: equal, greedy, cubed-failure, FIT:STRATEGY@CONSTRUCTION.")
+@click.option("--policies", help="Most policies of rules that do not say so themselves: 6, or 6/8 for N=5/8.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Other worlds.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Processes side by side.")
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="Write the tables as Markdown as well.")
+@json_option
+def decisions_command(
+    families: str | None,
+    worlds: str | None,
+    count: int,
+    factors: str,
+    budgets: str,
+    regimes: str,
+    methods: str | None,
+    policies: str | None,
+    seed: int,
+    jobs: int,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare rules by their regret over many synthetic worlds.
+
+    Regret is (best − chosen) / (best − before): 0 is the best allocation of K there is, 1 is no gain at all. Worlds of
+    the families marked `tuning` may be looked at when a rule is made; the others are for reporting. All rules face the
+    same worlds and the same noise.
+
+    FIT:STRATEGY@CONSTRUCTION[:POLICIES] is a rule of `fsc recommend` given the first so many policies of a
+    construction, 6/8 meaning 6 for the first number of factors and 8 for the second; @group-unshared trains the
+    full-data policy once per curve.
+
+    \b
+    fsc bench decisions
+    fsc bench decisions --families power-law,shifted --budget 20,100,500 --regime real
+    fsc bench decisions --methods equal,power-law:top@one --worlds my_worlds.py
+    """
+    from factored_scaling.bench.decisions import Settings, compare
+    from factored_scaling.bench.methods import DEFAULT
+    from factored_scaling.bench.tables import Comparison
+    from factored_scaling.files import write_text
+
+    settings = Settings(
+        families=tuple(_parts(families)),
+        worlds=worlds,
+        factors=_numbers(factors, "--factors", least=2),
+        count=count,
+        budgets=_numbers(budgets, "--budget"),
+        regimes=tuple(_parts(regimes)),
+        methods=tuple(_parts(methods)) or DEFAULT,
+        policies=None if policies is None else _numbers(policies.replace("/", ","), "--policies"),
+        seed=seed,
+    )
+    begun = time.monotonic()
+    comparison = Comparison(settings, compare(settings, jobs, _progress))
+    seconds = time.monotonic() - begun
+    if save is not None:
+        write_text(save, _page(comparison, seconds, jobs))
+    if as_json:
+        print_json(comparison.to_mapping())
+        return
+    for table in comparison.tables():
+        print_table(table.title, table.columns, table.rows)
+
+
+def _parts(given: str | None) -> list[str]:
+    return [part.strip() for part in (given or "").split(",") if part.strip()]
+
+
+def _numbers(given: str, option: str, least: int = 1) -> tuple[int, ...]:
+    parts = _parts(given)
+    if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise InvalidInput(
+            f"expected whole numbers of at least {least} separated by commas, not {given!r}", where=option
+        )
+    return tuple(dict.fromkeys(int(part) for part in parts)) if option != "--policies" else tuple(map(int, parts))
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done >= total else ""
+        click.echo(f"\r     worlds {done:,} of {total:,}\x1b[K{end}", nl=False, err=True)
+
+
+def _page(comparison: Comparison, seconds: float, jobs: int) -> str:
+    import numpy as np
+
+    command = shlex.join(["fsc", *sys.argv[1:]])
+    cores = "one process" if jobs == 1 else f"{jobs} processes"
+    parts = [
+        "# Decisions in worlds with a known best answer",
+        "",
+        f"{datetime.date.today().isoformat()}, {_processor()}, {cores} of {os.cpu_count()} cores, {seconds:.0f} s, "
+        f"{platform.system()}, Python {platform.python_version()}, numpy {np.__version__}; `{command}`.",
+        "",
+        "Regret is (best − chosen) / (best − before), ± its standard error; "
+        f"{comparison.settings.count} worlds per family and N, seed {comparison.settings.seed}.",
+        "",
+    ]
+    return "\n".join([*parts, *(table.markdown() for table in comparison.tables())])
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

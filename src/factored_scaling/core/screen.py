@@ -1,0 +1,59 @@
+"""The screening order: policies that each thin about half of the factors, so that every one tells of every factor."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+# What is kept of a factor when it is thinned: the k-th time, the k-th of these, over and over.
+DEPTHS = (Fraction(0), Fraction(1, 3), Fraction(2, 3))
+
+
+def screening_order(count: int) -> Iterator[tuple[Fraction, ...]]:
+    """The part of each factor's demonstrations that every policy keeps, policy after policy, without end.
+
+    The first keeps everything. Each further one thins half of the factors: those that bring every factor nearest to
+    being thinned half of the time, and any two to being thinned together as often as apart, given the policies
+    before. Every prefix is a design, so one may stop anywhere. Whole numbers decide and ties go to the factors declared
+    first: the order is the same on every machine.
+    """
+    yield (Fraction(1),) * count
+    # sums over policies so far of z_i·z_j and of z_i, where z is −1 for a thinned factor and +1 for a kept one
+    together = [[int(i != j) for j in range(count)] for i in range(count)]
+    alone = [1] * count
+    thinned = [0] * count
+    for number in itertools.count():
+        half = max(1, (count + number % 2) // 2)
+        signs = _next(half, together, alone)
+        yield tuple(DEPTHS[(thinned[i] + i) % len(DEPTHS)] if sign < 0 else Fraction(1) for i, sign in enumerate(signs))
+        for i, sign in enumerate(signs):
+            alone[i] += sign
+            thinned[i] += sign < 0
+            for j, other in enumerate(signs):
+                together[i][j] += sign * other if i != j else 0
+
+
+def _next(half: int, together: Sequence[Sequence[int]], alone: Sequence[int]) -> list[int]:
+    """The signs of the next policy: those thinned least often at first, then the best swap of two until none helps.
+
+    Least is Σ_{i<j} (together + z_i·z_j)² + N·Σ_i (alone + z_i)², of which only the mixed terms depend on z.
+    """
+    count = len(alone)
+    cut = set(sorted(range(count), key=lambda i: (-alone[i], i))[:half])
+    signs = [-1 if i in cut else 1 for i in range(count)]
+    # half the derivative of the sum by every z
+    pull = [sum(t * z for t, z in zip(row, signs, strict=True)) + count * alone[i] for i, row in enumerate(together)]
+    while True:
+        swaps = [
+            (pull[out] - pull[into] - 2 * together[out][into], out, into)
+            for out in range(count)
+            for into in range(count)
+            if signs[out] < 0 < signs[into]
+        ]
+        change, out, into = min(swaps, default=(0, 0, 0))
+        if change >= 0:
+            return signs
+        signs[out], signs[into] = 1, -1
+        for i, row in enumerate(together):
+            pull[i] += 2 * (row[out] - row[into])

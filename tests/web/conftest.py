@@ -27,12 +27,34 @@ NETWORK = "http://robot.lab.example:8765"
 STEEP = {"camera_pose": 0.25, "lighting": 0.05}
 
 
+def wipe_spec() -> StudySpec:
+    """Two factors, one curve each."""
+    return StudySpec(dict.fromkeys(STEEP, 30), construction="one", points=3, name="wipe <table>")
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[Study]:
-    """Two factors, one curve each, nothing measured yet."""
-    spec = StudySpec(dict.fromkeys(STEEP, 30), construction="one", points=3, name="wipe <table>")
-    with Study.create(spec, tmp_path / "study.db") as opened:
+    """Nothing measured yet."""
+    with Study.create(wipe_spec(), tmp_path / "study.db") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """All of it measured; for tests that only read."""
+    with Study.create(wipe_spec(), tmp_path_factory.mktemp("measured") / "study.db") as opened:
+        measure(opened, 5)
+        yield opened
+
+
+def towel_spec() -> StudySpec:
+    """Five policies that people score by the fold-towel rubric: two scenes, two repeats, twenty trials."""
+    factors = {
+        "camera_pose": {"demos": 6, "test_values": ["left", "right"]},
+        "lighting": {"demos": 6, "test_values": ["dusk", "red"]},
+    }
+    scoring = {"preset": "fold-towel", "combinations": 2, "repeats": 2}
+    return StudySpec(factors, construction="one", points=3, name="towel", scoring=scoring)
 
 
 def measure(study: Study, runs: int, trials: int = 200) -> None:

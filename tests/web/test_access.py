@@ -17,9 +17,16 @@ WRITE = "/nowhere"  # the guard stands before every address alike
 
 
 @pytest.fixture
-def network(study: Study) -> Iterator[TestClient]:
+def network(measured: Study) -> Iterator[TestClient]:
     """A server on a network, asked by a program that does not know the token."""
-    with client_of(study, Access(TOKEN, None), NETWORK) as made:
+    with client_of(measured, Access(TOKEN, None), NETWORK) as made:
+        yield made
+
+
+@pytest.fixture
+def client(measured: Study) -> Iterator[TestClient]:
+    """A program on the same machine."""
+    with client_of(measured) as made:
         yield made
 
 
@@ -60,7 +67,7 @@ def test_the_link_cannot_lead_elsewhere(network: TestClient) -> None:
     assert answer.headers["Location"].startswith("/elsewhere.example")
 
 
-def test_a_stale_cookie_gives_way_to_a_link(study: Study, network: TestClient) -> None:
+def test_a_stale_cookie_gives_way_to_a_link(network: TestClient) -> None:
     network.cookies.set(Access(TOKEN).cookie, "stale")
     assert network.get("/").json() == {"error": "the token is wrong"}
     assert network.get(f"/?token={TOKEN}").status_code == 303
@@ -185,21 +192,22 @@ def test_there_are_no_websockets(client: TestClient) -> None:
 
 
 def test_an_error_inside_is_logged_and_not_shown(
-    study: Study, client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    measured: Study, client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(study, "runs", broken)
+    monkeypatch.setattr(measured, "runs", broken)
     answer = client.get("/")
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "secret" in caplog.text
 
 
-def test_a_record_that_cannot_be_reached_is_worth_another_try(study: Study, client: TestClient) -> None:
-    study.close()
-    answer = client.get("/")
+def test_a_record_that_cannot_be_reached_is_worth_another_try(study: Study) -> None:
+    with client_of(study) as client:
+        study.close()
+        answer = client.get("/")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
 
 

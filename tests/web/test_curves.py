@@ -6,7 +6,7 @@ import json
 
 import pytest
 from starlette.testclient import TestClient
-from tests.web.conftest import measure
+from tests.web.conftest import client_of, measure
 
 from factored_scaling.core.recommend import recommend
 from factored_scaling.study import Study
@@ -16,9 +16,10 @@ from factored_scaling.web.curves import Curves
 
 @pytest.mark.parametrize("budget", [1, 40, 500])
 @pytest.mark.parametrize("strategy", ["auto", "top", "all", "equal"])
-def test_the_page_says_what_recommend_says(study: Study, client: TestClient, budget: int, strategy: str) -> None:
-    measure(study, 5)
-    content = client.get(f"/curves.json?budget={budget}&strategy={strategy}").json()
+def test_the_page_says_what_recommend_says(measured: Study, budget: int, strategy: str) -> None:
+    study = measured
+    with client_of(study) as client:
+        content = client.get(f"/curves.json?budget={budget}&strategy={strategy}").json()
     found = recommend(study.spec, study.results(), budget, strategy)
     assert [row["amount"] for row in content["allocation"]] == list(found.allocation.values())
     assert content["chosen"] == found.chosen
@@ -55,10 +56,10 @@ def test_without_scores_the_page_says_what_is_missing(client: TestClient) -> Non
     "query",
     ["budget=0", "budget=-5", "budget=1e3", "budget=x", "budget=100001", "strategy=best", "strategy=" + "x" * 99],
 )
-def test_malformed_questions_are_refused(study: Study, client: TestClient, query: str) -> None:
-    measure(study, 5)
-    assert client.get(f"/curves.json?{query}").status_code == 422
-    assert client.get(f"/curves?{query}").status_code == 422
+def test_malformed_questions_are_refused(measured: Study, query: str) -> None:
+    with client_of(measured) as client:
+        assert client.get(f"/curves.json?{query}").status_code == 422
+        assert client.get(f"/curves?{query}").status_code == 422
 
 
 def test_an_answer_is_computed_once_until_something_new_is_measured(

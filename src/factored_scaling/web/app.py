@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -15,12 +14,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from factored_scaling.errors import FscError, InvalidInput, NotEnoughData, StoreError, StudyMissing
+from factored_scaling.errors import FscError, InvalidInput, NotEnoughData, StoreError, StudyMissing, TrialTaken
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access, Guard, Refused, refusal
 from factored_scaling.web.curves import LARGEST_BUDGET, Curves, default_budget, slider_end
 from factored_scaling.web.overview import Overview
-from factored_scaling.web.pages import asset, page
+from factored_scaling.web.pages import as_json, asset, page
+from factored_scaling.web.score import Desk
+from factored_scaling.web.score_routes import add_score
 
 log = logging.getLogger("factored_scaling.web")
 Clock = Callable[[], float]
@@ -34,8 +35,10 @@ def create_app(study: Study, access: Access, clock: Clock = time.time) -> ASGIAp
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # the pages of FastAPI load scripts from elsewhere
     _errors(app)
     _assets(app)
-    _overview(app, study, clock)
+    desk = Desk(study)
+    _overview(app, study, desk, clock)
     _curves(app, study)
+    add_score(app, study, desk)
     return Guard(app, access)
 
 
@@ -52,17 +55,20 @@ def _assets(app: FastAPI) -> None:
         return RedirectResponse("/static/icon.svg", 301)
 
 
-def _overview(app: FastAPI, study: Study, clock: Clock) -> None:
+def _overview(app: FastAPI, study: Study, desk: Desk, clock: Clock) -> None:
     overview = Overview(study)
+
+    def content() -> dict[str, Any]:
+        return {**overview.content(clock()), "evaluations": desk.summaries()}
 
     @app.get("/")
     def whole() -> Response:
-        return HTMLResponse(page("overview.html.j2", here="overview", **overview.content(clock())))
+        return HTMLResponse(page("overview.html.j2", here="overview", **content()))
 
     @app.get("/overview")
     def part(request: Request) -> Response:
         """The page's changing part alone; nothing when the asker has it already."""
-        return unless_known(request, page("overview_part.html.j2", **overview.content(clock())))
+        return unless_known(request, page("overview_part.html.j2", **content()))
 
 
 def _curves(app: FastAPI, study: Study) -> None:
@@ -95,11 +101,6 @@ def unless_known(request: Request, text: str) -> Response:
     return HTMLResponse(text, headers=headers)
 
 
-def as_json(content: Any, status: int = 200) -> Response:
-    """Plain data; never NaN, which JSON does not have."""
-    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
-
-
 def _errors(app: FastAPI) -> None:
     """Every error as its status and one line; what a program did wrong inside is logged, not shown."""
 
@@ -119,7 +120,7 @@ def _errors(app: FastAPI) -> None:
     def _of_ours(error: FscError) -> Callable[[Request], Response]:
         if isinstance(error, StudyMissing):
             return told(404, str(error))
-        if isinstance(error, NotEnoughData):
+        if isinstance(error, (NotEnoughData, TrialTaken)):
             return told(409, str(error))
         if isinstance(error, InvalidInput):
             return told(422, str(error))

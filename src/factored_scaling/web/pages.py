@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from starlette.responses import Response
 
 from factored_scaling.report.style import COLOURS, NEUTRALS
 from factored_scaling.version import __version__
@@ -19,6 +21,11 @@ _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
 def page(template: str, **content: Any) -> str:
     """A template filled in. Names that it needs and was not given are errors, and everything is escaped."""
     return _templates().get_template(template).render(content)
+
+
+def as_json(content: Any, status: int = 200) -> Response:
+    """Plain data; never NaN, which JSON does not have."""
+    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
 
 
 def asset(name: str) -> tuple[bytes, str] | None:

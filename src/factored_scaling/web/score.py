@@ -1,0 +1,211 @@
+"""Scoring beside the robot: what an operator is shown, and what is made of what they say.
+
+Everything here speaks of `BlindTrial`, which does not know the policy: what a page is not given it cannot show.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from factored_scaling.core.rubric import Rubric
+from factored_scaling.core.scores import summarise
+from factored_scaling.errors import InvalidInput
+from factored_scaling.report.words import plain
+from factored_scaling.scoring import BlindTrial, Scoring
+from factored_scaling.store import Entry
+from factored_scaling.store.rows import EntryKind
+from factored_scaling.study import Study
+
+LONGEST_OPERATOR = 60
+# what an entry may hold, and whether it is text
+_FIELDS = {"operator": True, "kind": True, "code": True, "token": True, "ending": True, "note": True, "score": False}
+
+
+@dataclass(frozen=True)
+class Said:
+    """One entry as it was sent, and the trial it is about."""
+
+    code: str
+    entry: Entry
+
+    @classmethod
+    def read(cls, data: object) -> Said:
+        """From plain data: `operator`, `kind`, `code`, `token`; `score`, `ending` and `note` where they belong."""
+        if not isinstance(data, Mapping):
+            raise InvalidInput("expected an object with operator, kind, code and token")
+        for name, value in data.items():
+            if name not in _FIELDS:
+                raise InvalidInput(f"unknown field {str(name)[:40]!r}", hint=f"known: {', '.join(_FIELDS)}")
+            if _FIELDS[name] and not isinstance(value, str):
+                raise InvalidInput("expected a text", where=name)
+        missing = [name for name in ("operator", "kind", "code", "token") if not data.get(name)]
+        if missing:
+            raise InvalidInput("is missing", where=missing[0])
+        kind, ending = data["kind"], data.get("ending", "")
+        if kind not in get_args(EntryKind):
+            raise InvalidInput(f"expected one of {', '.join(get_args(EntryKind))}", where="kind")
+        score = 0.0 if ending else data.get("score")
+        if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
+            raise InvalidInput("expected a number", where="score")
+        operator = checked_operator(data["operator"])
+        entry = Entry(kind, data["token"], operator, score, ending, data.get("note", "").strip())
+        return cls(data["code"], entry)
+
+    @classmethod
+    def from_form(cls, form: Mapping[str, str], operator: str) -> Said:
+        """From the page's form, where the button says the rest: `score:0.5`, `ending:hazard`, `skip`, `undo`."""
+        kind, _, value = form.get("choice", "").partition(":")
+        data: dict[str, Any] = {"operator": operator, "kind": kind}
+        data |= {name: form[name] for name in ("code", "token", "note") if name in form}
+        if kind == "ending":
+            data |= {"kind": "score", "ending": value}
+        elif kind == "score":
+            try:
+                data["score"] = float(value)
+            except ValueError:
+                raise InvalidInput("expected a number", where="score") from None
+        return cls.read(data)
+
+
+def checked_operator(name: object) -> str:
+    """A name that can be kept and shown."""
+    text = " ".join(name.split()) if isinstance(name, str) else ""
+    if not text or len(text) > LONGEST_OPERATOR or not text.isprintable():
+        raise InvalidInput(f"expected a name of 1 to {LONGEST_OPERATOR} characters", where="operator")
+    return text
+
+
+def new_operator(name: str) -> str:
+    """A name with a mark of the device: two phones whose owners type the same name still get different trials."""
+    text = checked_operator(name)
+    mark = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
+    return f"{text[: LONGEST_OPERATOR - 7]} ({mark})"
+
+
+class Desk:
+    """A study's evaluations for operators. Writes of this process queue up here: SQLite's own lock is not fair."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._lock = threading.Lock()
+
+    def newest(self) -> Scoring | None:
+        """The evaluation to score now: the newest that is open, or else the newest; None when there is none."""
+        return Scoring.open(self.study) if self.study.store.evaluations(self.study.id) else None
+
+    def evaluation(self, number: int) -> Scoring:
+        """The evaluation of this number."""
+        return Scoring.open(self.study, number)
+
+    def next(self, number: int, operator: str) -> dict[str, Any]:
+        """Claim the next trial for the operator, or the claimed one for longer."""
+        scoring, who = self.evaluation(number), checked_operator(operator)
+        with self._lock:
+            scoring.next(who)
+        return state(scoring, who)
+
+    def tell(self, number: int, said: Said) -> dict[str, Any]:
+        """Keep one entry; after a score or a skip the operator has the next trial. Sent again, it counts once."""
+        scoring, operator = self.evaluation(number), said.entry.operator
+        with self._lock:
+            new = scoring.tell([(said.code, said.entry)])
+            if said.entry.kind in ("score", "skip"):
+                scoring.next(operator)
+        return {"counted": bool(new), **state(scoring, operator)}
+
+    def release(self, number: int, operator: str) -> dict[str, Any]:
+        """Give the operator's trial back."""
+        scoring, who = self.evaluation(number), checked_operator(operator)
+        with self._lock:
+            scoring.release(who)
+        return state(scoring, who)
+
+    def close(self, number: int) -> int:
+        """Hand the scores over to the study; from here on nothing about them changes."""
+        with self._lock:
+            return self.evaluation(number).close()
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Every evaluation's progress for the overview, newest first; nothing in it tells policies apart."""
+        found = []
+        for row in reversed(self.study.store.evaluations(self.study.id)):
+            trials = Scoring.open(self.study, row.number).trials()
+            found.append({"number": row.number, "closed": row.closed is not None, **_progress(trials)})
+        return found
+
+
+def state(scoring: Scoring, operator: str) -> dict[str, Any]:
+    """What an operator may know at this moment, as plain data."""
+    trials = scoring.trials()
+    mine = [trial for trial in trials if trial.operator == operator]
+    current = next((trial for trial in mine if trial.claimed), None)
+    told = [trial for trial in mine if trial.told is not None]
+    last = max(told, key=lambda trial: (trial.told or 0.0, trial.number), default=None)
+    before = last.condition.values if last is not None else ()
+    scores = [trial.score for trial in trials if trial.score is not None]
+    overall = summarise(scores) if scores else None
+    return {
+        "evaluation": scoring.number,
+        "closed": scoring.study.store.evaluation(scoring.id).closed is not None,
+        "operator": operator,
+        "trial": None if current is None else _shown(current, dict(before)),
+        "last": None if last is None else _dealt_with(last, scoring.rubric),
+        "progress": {**_progress(trials), "mine": len(told)},
+        "overall": None
+        if overall is None
+        else {"mean": overall.mean, "low": overall.interval.low, "high": overall.interval.high},
+    }
+
+
+def buttons(rubric: Rubric) -> list[dict[str, Any]]:
+    """The rubric's levels as buttons; `tone` goes from 0, a failure, to 4, all of it."""
+    return [
+        {
+            "score": level.score,
+            "name": level.name,
+            "means": level.means,
+            "tone": 0 if level.score == 0 else 4 if level.score == 1 else 1 + int(3 * level.score),
+        }
+        for level in rubric.levels
+    ]
+
+
+def _shown(trial: BlindTrial, before: Mapping[str, str]) -> dict[str, Any]:
+    """A trial to run. `changed` marks what has to be set up anew since the operator's last one."""
+    return {
+        "code": trial.code,
+        "number": trial.number,
+        "label": trial.label,
+        "repeat": trial.repeat,
+        "notes": list(trial.notes),
+        "setting": [
+            {"factor": plain(name), "value": value, "changed": before.get(name) != value}
+            for name, value in trial.condition.values
+        ],
+    }
+
+
+def _dealt_with(trial: BlindTrial, rubric: Rubric) -> dict[str, Any]:
+    said = "left out" if trial.score is None else trial.ending or rubric.level(trial.score).name
+    return {
+        "code": trial.code,
+        "number": trial.number,
+        "label": trial.label,
+        "score": trial.score,
+        "said": said,
+        "notes": list(trial.notes),
+    }
+
+
+def _progress(trials: Sequence[BlindTrial]) -> dict[str, int]:
+    return {
+        "trials": len(trials),
+        "scored": sum(trial.state == "scored" for trial in trials),
+        "skipped": sum(trial.state == "skipped" for trial in trials),
+        "running": sum(trial.claimed for trial in trials),
+        "left": sum(trial.state == "open" for trial in trials),
+    }

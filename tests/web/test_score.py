@@ -1,0 +1,319 @@
+"""The scoring page's addresses: claims, entries that count once, undo, forms without scripts, and what stays hidden."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.web.conftest import HERE, NETWORK, TOKEN, client_of, towel_spec
+
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.scoring import Scoring
+from factored_scaling.study import Study
+from factored_scaling.web.access import Access
+
+FORM = {"Origin": HERE, "Content-Type": "application/x-www-form-urlencoded"}
+MALFORMED: list[tuple[dict[str, Any], int]] = [
+    ({"score": 0.3}, 422),
+    ({"score": "1"}, 422),
+    ({"score": True}, 422),
+    ({"score": 2}, 422),
+    ({"score": None}, 422),
+    ({"kind": "guess"}, 422),
+    ({"kind": ["score"]}, 422),
+    ({"code": "ZZZZ"}, 404),
+    ({"code": "x" * 500}, 422),
+    ({"code": ""}, 422),
+    ({"token": ""}, 422),
+    ({"token": "x" * 500}, 422),
+    ({"operator": ""}, 422),
+    ({"operator": "x" * 61}, 422),
+    ({"operator": "a\u0000b"}, 422),
+    ({"operator": 7}, 422),
+    ({"note": "x" * 2001}, 422),
+    ({"note": "\ud800"}, 422),
+    ({"ending": "boredom"}, 422),
+    ({"run_id": 1}, 422),
+]
+BODIES = [
+    (b"{", "application/json", 400),
+    (b"\xff\xfe", "application/json", 400),
+    (b"[" * 50_000, "application/json", 400),
+    (b"[]", "application/json", 422),
+    (b"1", "application/json", 422),
+    (b"{}", "application/json", 422),
+    (b"{}", "text/plain", 415),
+    (b"{}", "multipart/form-data; boundary=x", 415),
+    (b"code=%ff", "application/x-www-form-urlencoded", 400),
+    (b"&".join(b"a=1" for _ in range(50)), "application/x-www-form-urlencoded", 400),
+]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Iterator[Study]:
+    """Five policies, two scenes, two repeats: twenty trials, none queued yet."""
+    with Study.create(towel_spec(), tmp_path / "study.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def scoring(study: Study) -> Scoring:
+    return Scoring.begin(study, seed=5)
+
+
+def following(client: TestClient, operator: str = "ada") -> dict[str, Any]:
+    answer = client.post("/score/1/next", json={"operator": operator})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def entry(client: TestClient, code: str, operator: str = "ada", **more: Any) -> Any:
+    body = {"operator": operator, "kind": "score", "code": code, "token": f"{operator} {code}", **more}
+    return client.post("/score/1/entry", json=body)
+
+
+def test_a_day_of_two_operators_gives_every_trial_once(scoring: Scoring, client: TestClient) -> None:
+    given: list[str] = []
+    while trials := [(who, found["trial"]) for who in ("ada", "grace") if (found := following(client, who))["trial"]]:
+        assert len({trial["code"] for _, trial in trials}) == len(trials), "two have the same trial"
+        for who, trial in trials:
+            given.append(trial["code"])
+            assert entry(client, trial["code"], who, score=0.5).json()["counted"]
+    assert sorted(given) == sorted(trial.code for trial in scoring.trials())
+    assert {trial.operator for trial in scoring.trials()} == {"ada", "grace"}
+    assert client.post("/score/1/close", json={}).json() == {"trials": 20}
+    assert sum(run.trials for run in scoring.study.runs()) == 20
+
+
+def test_a_score_brings_the_next_trial_and_a_resend_counts_once(scoring: Scoring, client: TestClient) -> None:
+    first = following(client)["trial"]
+    assert following(client)["trial"] == first, "asking again gives the same"
+    answer = entry(client, first["code"], score=1.0).json()
+    assert answer["counted"]
+    assert answer["trial"]["code"] != first["code"]
+    assert answer["last"]["said"] == "folded"
+    again = entry(client, first["code"], score=1.0).json()
+    assert not again["counted"]
+    assert again["trial"] == answer["trial"]
+    assert again["progress"]["scored"] == 1
+    other = entry(client, first["code"], score=0.5)
+    assert other.status_code == 422, "the token stands for another score"
+    assert scoring.trial(first["code"]).score == 1.0
+
+
+def test_what_changed_in_the_scene_is_marked(scoring: Scoring, client: TestClient) -> None:
+    first = following(client)["trial"]
+    assert all(row["changed"] for row in first["setting"])
+    second = entry(client, first["code"], score=1.0).json()["trial"]
+    assert not any(row["changed"] for row in second["setting"]), "the order spares set-ups"
+
+
+def test_undo_brings_the_trial_back(scoring: Scoring, client: TestClient) -> None:
+    first = following(client)["trial"]
+    entry(client, first["code"], score=0.25)
+    undone = entry(client, first["code"], kind="undo", token="u").json()
+    assert undone["trial"]["code"] == first["code"]
+    assert undone["last"] is None
+    assert not entry(client, first["code"], kind="undo", token="u").json()["counted"]
+    assert entry(client, first["code"], score=1.0, token="second").json()["last"]["score"] == 1.0
+    assert [row.entry.kind for row in scoring.history()] == ["score", "undo", "score"]
+
+
+@pytest.mark.parametrize("ending", ["hazard", "step limit"])
+def test_hazard_and_step_limit_score_nothing_and_say_why(scoring: Scoring, client: TestClient, ending: str) -> None:
+    code = following(client)["trial"]["code"]
+    answer = entry(client, code, ending=ending, note=" it hit <the> table ").json()
+    assert (answer["last"]["score"], answer["last"]["said"]) == (0.0, ending)
+    assert scoring.trial(code).notes == ("it hit <the> table",)
+
+
+def test_a_trial_can_be_left_out_and_given_back(scoring: Scoring, client: TestClient) -> None:
+    code = following(client)["trial"]["code"]
+    answer = entry(client, code, kind="skip", note="lamp broke").json()
+    assert answer["progress"]["skipped"] == 1
+    held = answer["trial"]["code"]
+    assert client.post("/score/1/release", json={"operator": "ada"}).json()["trial"] is None
+    assert following(client, "grace")["trial"]["code"] == held
+
+
+def test_another_operators_trial_and_a_scored_one_are_conflicts(scoring: Scoring, client: TestClient) -> None:
+    code = following(client)["trial"]["code"]
+    refused = entry(client, code, "grace", score=1.0)
+    assert refused.status_code == 409
+    assert "ada is running it" in refused.json()["error"]
+    entry(client, code, score=1.0)
+    assert entry(client, code, "grace", score=0.0).status_code == 409
+    assert entry(client, code, kind="undo", token="x").status_code == 200
+    assert entry(client, code, kind="undo", token="y").status_code == 409
+    assert scoring.progress().scored == 0
+
+
+def test_closing_needs_every_trial_and_is_final(scoring: Scoring, client: TestClient) -> None:
+    assert client.post("/score/1/close", json={}).status_code == 422
+    while trial := following(client)["trial"]:
+        entry(client, trial["code"], score=1.0)
+    code = scoring.trials()[0].code
+    assert client.post("/score/1/close", json={}).status_code == 200
+    assert entry(client, code, kind="undo", token="late").status_code == 409
+    assert following(client)["closed"]
+
+
+# --- malformed
+
+
+def test_malformed_entries_are_refused_and_change_nothing(scoring: Scoring, client: TestClient) -> None:
+    code = following(client)["trial"]["code"]
+    good = {"operator": "ada", "kind": "score", "code": code, "token": "t", "score": 1.0}
+    for change, status in MALFORMED:
+        body = json.dumps({**good, **change})
+        answer = client.post("/score/1/entry", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, (change, answer.text)
+        assert answer.json()["error"]
+    assert not scoring.history()
+
+
+def test_malformed_bodies_have_their_status(scoring: Scoring, client: TestClient) -> None:
+    for body, kind, status in BODIES:
+        answer = client.post("/score/1/entry", content=body, headers={"Content-Type": kind})
+        assert answer.status_code == status, (body[:20], kind)
+    assert not scoring.history()
+
+
+def test_unknown_evaluations_are_not_found(scoring: Scoring, client: TestClient) -> None:
+    assert client.post("/score/2/next", json={"operator": "ada"}).status_code == 404
+    assert client.post("/score/x/next", json={"operator": "ada"}).status_code == 422
+    assert client.post("/score/0/next", json={"operator": "ada"}).status_code == 422
+    assert client.get("/score/1/entry").status_code == 405
+
+
+def test_writing_scores_needs_the_token_and_our_own_page(study: Study, scoring: Scoring) -> None:
+    with client_of(study, Access(TOKEN, None), NETWORK) as network:
+        for path in ("/score/1/next", "/score/1/entry", "/score/1/close", "/score/1/release", "/score/name"):
+            assert network.post(path, json={"operator": "ada"}).status_code == 401
+        network.get(f"/?token={TOKEN}")
+        evil = {"Origin": "http://evil.example"}
+        for path in ("/score/1/next", "/score/1/entry", "/score/1/close", "/score/1/release", "/score/name"):
+            assert network.post(path, json={"operator": "ada"}, headers=evil).status_code == 403
+    assert not scoring.history()
+    assert not any(trial.claimed for trial in scoring.trials())
+
+
+# --- the page without scripts
+
+
+def _page(client: TestClient) -> str:
+    answer = client.get("/score", headers={"Accept": "text/html"})
+    assert answer.status_code == 200
+    return answer.text
+
+
+def _hidden(text: str, name: str, form: str = "trial") -> str:
+    part = text[text.index(f'id="{form}"') :]
+    found = re.search(rf'name="{name}" value="([^"]*)"', part)
+    assert found is not None
+    return found[1]
+
+
+def test_the_whole_day_works_with_plain_forms(scoring: Scoring, client: TestClient) -> None:
+    assert "Who is scoring?" in _page(client)
+    answer = client.post("/score/name", data={"name": "  Ada <b>  "}, headers=FORM)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/score")
+    assert "Ready." in _page(client), "nothing is claimed by looking"
+    assert not any(trial.claimed for trial in scoring.trials())
+    client.post("/score/1/next", data={}, headers=FORM)
+    text = _page(client)
+    assert "Ada &lt;b&gt; (" in text
+    form = {"code": _hidden(text, "code"), "token": _hidden(text, "token"), "choice": "score:0.5", "note": "near"}
+    for _ in range(2):  # pressed twice
+        assert client.post("/score/1/entry", data=form, headers=FORM).status_code == 303
+    assert scoring.progress().scored == 1
+    assert scoring.trial(form["code"]).notes == ("near",)
+    text = _page(client)
+    assert _hidden(text, "code") != form["code"]
+    assert _hidden(text, "token") != form["token"]
+    undo = {"code": _hidden(text, "code", "undo"), "token": _hidden(text, "token", "undo"), "choice": "undo"}
+    assert client.post("/score/1/entry", data=undo, headers=FORM).status_code == 303
+    assert scoring.progress().scored == 0
+    while scoring.progress().left:
+        text = _page(client)
+        form = {"code": _hidden(text, "code"), "token": _hidden(text, "token"), "choice": "ending:step limit"}
+        client.post("/score/1/entry", data=form, headers=FORM)
+    assert "Every trial is scored." in _page(client)
+    assert client.post("/score/1/close", data={}, headers=FORM).status_code == 303
+    assert "Finished." in _page(client)
+
+
+def test_a_form_without_a_name_or_with_a_bad_choice_is_refused(scoring: Scoring, client: TestClient) -> None:
+    assert client.post("/score/1/next", data={}, headers=FORM).status_code == 409
+    assert client.post("/score/name", data={"name": " "}, headers=FORM).status_code == 422
+    client.post("/score/name", data={"name": "ada"}, headers=FORM)
+    code = scoring.trials()[0].code
+    for choice in ("", "score:", "score:x", "score:nan", "ending:", "ending:x", "explode"):
+        form = {"code": code, "token": "t", "choice": choice}
+        assert client.post("/score/1/entry", data=form, headers=FORM).status_code == 422, choice
+    assert not scoring.history()
+
+
+def test_two_phones_with_one_name_are_two_operators(study: Study, scoring: Scoring) -> None:
+    codes = []
+    for _ in range(2):
+        with client_of(study) as phone:
+            phone.post("/score/name", data={"name": "ada"}, headers=FORM)
+            phone.post("/score/1/next", data={}, headers=FORM)
+            codes.append(_hidden(_page(phone), "code"))
+    assert codes[0] != codes[1]
+
+
+def test_without_a_queue_the_page_says_how_to_make_one(client: TestClient) -> None:
+    assert "fsc sheet evaluate" in _page(client)
+
+
+# --- what stays hidden
+
+
+def test_nothing_served_to_an_operator_tells_the_policy(study: Study, scoring: Scoring, client: TestClient) -> None:
+    """Every answer of a whole evaluation, the overview's scores and the curves included, until it is closed."""
+    digests = {run.digest[:8] for run in study.runs()}
+    client.post("/score/name", data={"name": "ada"}, headers=FORM)
+    before = client.get("/").text
+    answers = []
+    while trial := following(client)["trial"]:
+        headers = {"X-Part": "1"}
+        body = {"operator": "ada", "kind": "score", "code": trial["code"], "token": trial["code"], "score": 1.0}
+        answers.append(client.post("/score/1/entry", json=body, headers=headers).text)
+        answers.append(_page(client))
+    served = "\n".join(answers)
+    assert not any(digest in served for digest in digests)
+    assert "run_id" not in served
+    assert "demos" not in served
+    rows = re.findall(r"<tbody>.*?</tbody>", before, re.DOTALL)
+    assert re.findall(r"<tbody>.*?</tbody>", client.get("/").text, re.DOTALL) == rows, "the overview shows no score yet"
+    assert client.get("/curves.json").status_code == 409
+    labels = {standing.label for standing in scoring.standings()}
+    assert not any(re.search(rf"\b{label}\b", client.get("/").text) for label in labels)
+    client.post("/score/1/close", json={})
+    assert client.get("/curves.json").status_code == 200
+
+
+def test_the_overview_shows_how_far_the_scoring_is(scoring: Scoring, client: TestClient) -> None:
+    entry(client, following(client)["trial"]["code"], score=1.0)
+    text = client.get("/").text
+    assert "1 of 20 trials scored · 1 being run" in text
+
+
+def test_levels_of_ones_own_become_buttons(tmp_path: Path) -> None:
+    levels = [{"score": score, "name": f"level {score}", "means": f"<{score}>"} for score in (0, 0.1, 0.9, 1)]
+    spec = StudySpec({"lighting": 6}, construction="one", scoring={"rubric": levels, "combinations": 1, "repeats": 1})
+    with Study.create(spec, tmp_path / "study.db") as study, client_of(study) as client:
+        Scoring.begin(study)
+        client.post("/score/name", data={"name": "ada"}, headers=FORM)
+        client.post("/score/1/next", data={}, headers=FORM)
+        found = re.findall(r'value="score:([\d.]+)" class="level l(\d)"', _page(client))
+        assert found == [("0.0", "0"), ("0.1", "1"), ("0.9", "3"), ("1.0", "4")]
+        assert "&lt;0.9&gt;" in _page(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from factored_scaling.core.scores import Result, Score, Trial, known_score, pool
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
+    from factored_scaling.data.lerobot.collection import Collected
     from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 
@@ -102,23 +104,37 @@ def record_command(
 @study_argument
 @click.option("--collected", multiple=True, metavar="FACTOR=DEMOS", help="New demos of a factor (or nominal=…).")
 @click.option("--as-ordered", is_flag=True, help="Exactly what the last `fsc recommend --save` ordered was collected.")
+@click.option("--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset with the new episodes.")
+@click.option("--compare", is_flag=True, help="With --dataset: only hold it against the order, change nothing.")
 @json_option
-def extend_command(study: str, collected: tuple[str, ...], as_ordered: bool, as_json: bool) -> None:
+def extend_command(
+    study: str, collected: tuple[str, ...], as_ordered: bool, dataset: Path | None, compare: bool, as_json: bool
+) -> None:
     """Start the next round: the recommended demonstrations have been collected.
 
-    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again.
+    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again. With
+    --dataset, episodes that the study does not have yet are held against the order, whatever is missing, extra or
+    not usable is named, and the study goes on with what is really there.
 
     \b
     fsc recommend my-study --budget 100 --save
     fsc extend my-study --as-ordered                                    all of it was collected
     fsc extend my-study --collected camera_pose=40 --collected lighting=12     or this instead
+    fsc extend my-study --dataset recordings/fold-towel --compare       what is missing so far?
+    fsc extend my-study --dataset recordings/fold-towel
     """
     from factored_scaling.cli.start import pairs
 
-    if bool(collected) == as_ordered:
-        raise InvalidInput("say what was collected", hint="--collected FACTOR=DEMOS, once per factor, or --as-ordered")
+    if bool(collected) + as_ordered + (dataset is not None) != 1:
+        hint = "--collected FACTOR=DEMOS, once per factor, or --as-ordered, or --dataset PATH"
+        raise InvalidInput("say what was collected", hint=hint)
+    if compare and dataset is None:
+        raise InvalidInput("there is nothing to compare", where="--compare", hint="give --dataset PATH")
     with Target.parse(study).study() as opened:
         order = opened.ordered()
+        if dataset is not None:
+            _extend_from(opened, study, dataset, order, compare, as_json)
+            return
         if as_ordered and order is None:
             raise NotEnoughData(
                 "no recommendation was saved in this round", hint="`fsc recommend STUDY --budget K --save` first"
@@ -132,12 +148,66 @@ def extend_command(study: str, collected: tuple[str, ...], as_ordered: bool, as_
             )
             return
         wanted = order["allocation"] if order else {}
-        rows = [[n, str(wanted.get(n, "–")), str(counts.get(n, 0)), str(size)] for n, size in opened.spec.sizes.items()]
-        print_table(f"Round {before} → {row.index}", ["factor", "ordered", "collected", "demos now"], rows)
+        _print_round(opened, f"Round {before} → {row.index}", wanted, counts)
         if order and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
             click.echo("what was collected differs from the order; the next fit uses what was collected")
         pending = sum(run.state == "pending" for run in opened.runs())
         click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+
+
+def _extend_from(
+    opened: Study, study: str, root: Path, order: dict[str, Any] | None, compare: bool, as_json: bool
+) -> None:
+    """Extend by the episodes of a labelled dataset that the study does not have yet."""
+    from factored_scaling.data.lerobot.collection import collected, labelled
+
+    wanted = order["allocation"] if order else None
+    found = collected(labelled(root), opened.dataset, opened.spec.names, wanted)
+    before = opened.round.index
+    if not compare:
+        if not found.episodes:
+            for sentence in found.sentences():
+                click.echo(f"• {sentence}", err=True)
+            hint = f"`fsc label {root}` shows what is labelled"
+            raise NotEnoughData("no labelled episode is new to the study", where=str(root), hint=hint)
+        opened.extend(found.episodes, order)
+    if as_json:
+        print_json(_found_entry(opened, found) | {"order": order})
+        return
+    title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
+    _print_round(opened, title, wanted or {}, found.counts)
+    for sentence in found.sentences():
+        click.echo(f"• {sentence}")
+    if wanted is None:
+        click.echo("nothing was ordered in this round, so there is nothing to hold it against")
+    if compare:
+        click.echo(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
+        return
+    pending = sum(run.state == "pending" for run in opened.runs())
+    click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+
+
+def _found_entry(opened: Study, found: Collected) -> dict[str, Any]:
+    return {
+        "round": opened.round.index,
+        "factors": opened.spec.sizes,
+        "nominal": opened.spec.nominal,
+        "collected": found.counts,
+        "missing": found.missing,
+        "extra": found.extra,
+        "unlabelled": list(found.unlabelled),
+        "doubly_varied": list(found.doubly_varied),
+        "unknown": {name: list(places) for name, places in found.unknown.items()},
+        "relabelled": [{"episode": e, "was": was, "is": now} for e, was, now in found.relabelled],
+        "gone": found.gone,
+    }
+
+
+def _print_round(opened: Study, title: str, wanted: dict[str, int], counts: dict[str, int]) -> None:
+    rows = [[n, str(wanted.get(n, "–")), str(counts.get(n, 0)), str(size)] for n, size in opened.spec.sizes.items()]
+    if counts.get("nominal"):
+        rows.append(["nominal", "–", str(counts["nominal"]), str(opened.spec.nominal)])
+    print_table(title, ["factor", "ordered", "collected", "demos now"], rows)
 
 
 def _entry(study: Study, run: RunRow) -> dict[str, Any]:

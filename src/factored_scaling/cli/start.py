@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +13,12 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from factored_scaling.core.dataset import Dataset
+
 TEMPLATE = """\
 name: {name}
-
+{dataset}
 # What varies in your demonstrations, and how many demonstrations vary it. Each demonstration varies one factor.
 # Order matters: it breaks ties, and `group` pairs neighbours.
 factors:
@@ -34,19 +39,32 @@ seeds: {seeds}             # training seeds per policy
     "--factor", "factors", multiple=True, metavar="NAME=DEMOS", help="A factor and its demos; once per factor."
 )
 @click.option("--nominal", default=0, show_default=True, help="Demonstrations that vary nothing.")
+@click.option(
+    "--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset: factors and demos from it."
+)
+@click.option("--leave-out", is_flag=True, help="With --dataset: begin without episodes that have no usable label.")
 @click.option("--construction", type=click.Choice(CONSTRUCTIONS), default="group", show_default=True)
 @click.option("--points", default=4, show_default=True, help="Policies per curve.")
 @click.option("--seeds", default=1, show_default=True, help="Training seeds per policy.")
 @click.option("--name", help="The study's name; the folder's by default.")
 def init_command(
-    folder: Path, factors: tuple[str, ...], nominal: int, construction: str, points: int, seeds: int, name: str | None
+    folder: Path,
+    factors: tuple[str, ...],
+    nominal: int,
+    dataset: Path | None,
+    leave_out: bool,
+    construction: str,
+    points: int,
+    seeds: int,
+    name: str | None,
 ) -> None:
     """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
 
-    Without --factor the file holds four example factors to replace; the record is then made on first use.
+    Without --factor and --dataset the file holds four example factors to replace; the record is then made on first use.
 
     \b
     fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20
+    fsc init fold-towel --dataset recordings/fold-towel          after `fsc label`
     """
     from factored_scaling.files import moderate, write_text
     from factored_scaling.study import Study
@@ -58,19 +76,52 @@ def init_command(
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
+    index: Dataset | None = None
+    if dataset is not None:
+        if factors or nominal:
+            raise InvalidInput("factors and demos come from its labels", where="--dataset", hint="leave --factor out")
+        index = _labelled(dataset, leave_out)
+        varied = dict.fromkeys(episode.factor for episode in index.episodes if episode.factor is not None)
+        given, nominal = {name: index.count(name) for name in varied}, index.count(None)
     named = name or folder.resolve().name
-    spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named)
+    home = None if dataset is None else _seen_from(folder, dataset)
+    spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     moderate(spec)
     write_text(declared, _yaml(spec))
-    if factors:
+    if factors or index is not None:
         try:
-            Study.create(spec, record).close()
+            Study.create(spec, record, index).close()
         except BaseException:
             declared.unlink()
             raise
-    for path in (declared, record)[: 2 if factors else 1]:
+    complete = bool(factors) or index is not None
+    for path in (declared, record)[: 2 if complete else 1]:
         click.echo(f"wrote {path}")
-    click.echo(f"next: {'' if factors else 'edit the factors, then '}`fsc plan {folder}`")
+    click.echo(f"next: {'' if complete else 'edit the factors, then '}`fsc plan {folder}`")
+
+
+def _labelled(root: Path, leave_out: bool) -> Dataset:
+    """The episodes that vary at most one factor; those that cannot be used are named."""
+    from factored_scaling.data.lerobot.collection import labelled
+
+    check = labelled(root)
+    problems = check.problems()
+    if problems and not leave_out:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        hint = f"`fsc label {root}` says it all; --leave-out begins without them"
+        raise InvalidInput(problems[0] + more, where=str(root), hint=hint)
+    for problem in problems:
+        click.echo(f"left out: {problem}" if "twice there" not in problem else f"warning: {problem}", err=True)
+    index = check.dataset()
+    if not any(episode.factor for episode in index.episodes):
+        hint = "label at least one factor's episodes with `fsc label`"
+        raise InvalidInput("no episode is labelled with a factor", where=str(root), hint=hint)
+    return index
+
+
+def _seen_from(folder: Path, dataset: Path) -> str:
+    """A path for study.yaml: relative where it was given so, so that both folders can move together."""
+    return str(dataset) if dataset.is_absolute() else os.path.relpath(dataset.resolve(), folder.resolve())
 
 
 def _yaml(spec: StudySpec) -> str:
@@ -78,8 +129,10 @@ def _yaml(spec: StudySpec) -> str:
     lines = "".join(f"  {name + ':':<{width + 1}} {size}\n" for name, size in spec.sizes.items())
     groups = ", ".join(f"[{', '.join(combination.factors)}]" for combination in spec.combinations())
     line = f"groups: [{groups}]\n" if spec.construction == "group" else ""
+    dataset = "" if spec.dataset is None else f"dataset: {_quoted(spec.dataset)}  # seen from here\n"
     return TEMPLATE.format(
         name=_quoted(spec.name),
+        dataset=dataset,
         factors=lines,
         nominal=spec.nominal,
         construction=spec.construction,

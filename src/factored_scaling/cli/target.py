@@ -84,7 +84,15 @@ class Target:
             return Study.open(self.address, self.name, declared)
         if declared is None or self.address is None:
             raise StudyMissing("this study has no durable record", hint="name the file study.yaml, or give its folder")
-        return Study.create(declared, self.address)
+        return Study.create(declared, self.address, self._recorded_demos(declared))
+
+    def _recorded_demos(self, declared: StudySpec) -> Dataset | None:
+        """The index of the labelled dataset that a study.yaml names."""
+        if declared.dataset is None:
+            return None
+        from factored_scaling.data.lerobot.collection import labelled
+
+        return labelled((self.folder or Path()) / declared.dataset).dataset()
 
     def spec_and_dataset(self) -> tuple[StudySpec, Dataset | None]:
         """What is declared, or recorded where there is a record."""

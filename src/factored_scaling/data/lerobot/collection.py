@@ -1,0 +1,113 @@
+"""A labelled dataset as a study sees it: an index to begin with, and, after collecting, what came of an order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.data.lerobot.dataset import LerobotDataset
+from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.data.lerobot.labels import NOMINAL, Check, check_labels, listed, read_labels
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The episodes that a study does not have yet, held against what was ordered."""
+
+    episodes: tuple[Episode, ...]  # those that can join the study
+    places: Mapping[str, tuple[int, ...]]  # their numbers, by label
+    ordered: Mapping[str, int] | None  # demos per factor; None when nothing was ordered
+    unlabelled: tuple[int, ...]
+    doubly_varied: tuple[int, ...]
+    unknown: Mapping[str, tuple[int, ...]]  # numbers of episodes with a label that the study has no factor for
+    relabelled: tuple[tuple[int, str, str], ...]  # number, factor in the study, label now
+    gone: int  # episodes of the study that the dataset does not have
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each factor can join; `nominal` for those that vary nothing."""
+        return {name: len(places) for name, places in self.places.items()}
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Ordered but not there."""
+        return _above(self.ordered or {}, self.counts)
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """There but not ordered."""
+        return {} if self.ordered is None else _above(self.counts, self.ordered)
+
+    def sentences(self) -> list[str]:
+        """Everything that is not as it was ordered or cannot be used, named."""
+        said = [
+            f"{name}: {count} missing of {(self.ordered or {})[name]} ordered" for name, count in self.missing.items()
+        ]
+        for name, count in self.extra.items():
+            ordered = (self.ordered or {}).get(name, 0)
+            what = (
+                f"{name}: {count} more than the {ordered} ordered"
+                if ordered
+                else f"{name}: {count} that nobody ordered"
+            )
+            doubt = f"; mislabelled {' or '.join(self.missing)}?" if self.missing else ""
+            said.append(f"{what} ({listed('episode', self.places[name][-count:])}){doubt}")
+        if self.unlabelled:
+            said.append(f"unlabelled and left out: {listed('episode', self.unlabelled)}")
+        if self.doubly_varied:
+            said.append(f"varying more than one factor and left out: {listed('episode', self.doubly_varied)}")
+        for name, places in self.unknown.items():
+            said.append(f"labelled {name}, which is no factor of the study, and left out: {listed('episode', places)}")
+        for index, was, now in self.relabelled:
+            said.append(f"episode {index} is {was} in the study and labelled {now} now; the study keeps {was}")
+        if self.gone:
+            said.append(
+                f"{self.gone} demos of the study are not in this dataset; training needs one that holds them all"
+            )
+        return said
+
+
+def labelled(root: str | Path) -> Check:
+    """The labels of the dataset in a folder, held against its episodes."""
+    dataset = LerobotDataset.open(root)
+    return check_labels(episode_ids(dataset), read_labels(dataset.root))
+
+
+def collected(check: Check, known: Dataset, factors: Sequence[str], ordered: Mapping[str, int] | None) -> Collected:
+    """What the dataset has beyond the episodes that the study knows."""
+    before = {episode.id: episode.factor or NOMINAL for episode in known.episodes}
+    fresh = {index for index, id_ in check.ids.items() if id_ not in before}
+    usable: list[Episode] = []
+    places: dict[str, list[int]] = {}
+    unknown: dict[str, list[int]] = {}
+    for index in sorted(fresh & set(check.labels)):
+        label = check.labels[index]
+        if len(label.factors) > 1:
+            continue
+        if label.factors and label.factors[0] not in factors:
+            unknown.setdefault(label.text, []).append(index)
+            continue
+        usable.append(Episode(label.id, next(iter(label.factors), None)))
+        places.setdefault(label.text, []).append(index)
+    moved = [
+        (index, before[label.id], label.text)
+        for index, label in sorted(check.labels.items())
+        if label.id in before and before[label.id] != label.text
+    ]
+    return Collected(
+        tuple(usable),
+        {name: tuple(found) for name, found in places.items()},
+        ordered,
+        tuple(index for index in check.unlabelled if index in fresh),
+        tuple(index for index in check.doubly_varied if index in fresh),
+        {name: tuple(found) for name, found in unknown.items()},
+        tuple(moved),
+        len(before) - sum(id_ in before for id_ in check.ids.values()),
+    )
+
+
+def _above(wanted: Mapping[str, int], there: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(wanted) - Counter(there))

@@ -1,0 +1,182 @@
+"""From a labelled LeRobot dataset to a study, an order, and the next round with what was really recorded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.data.lerobot_cases import write
+
+from factored_scaling.data.lerobot.dataset import LerobotDataset
+from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.study import Study
+
+Answer = subprocess.CompletedProcess[str]
+Fsc = Callable[..., Answer]
+SCORES = "demos:camera_pose,demos:lighting,score,trials\n0,4,0.3,40\n4,4,0.6,40\n4,0,0.5,40\n"
+
+
+def done(answer: Answer) -> str:
+    assert answer.returncode == 0, answer
+    return answer.stdout
+
+
+@pytest.fixture
+def dataset(fsc: Fsc, tmp_path: Path) -> Path:
+    """Two nominal demos, four of camera_pose, four of lighting."""
+    root = write(tmp_path / "first-day", range(10))
+    done(fsc("label", root, "--rule", "0-1: nominal", "--rule", "2-5: camera_pose", "--rule", "6-9: lighting"))
+    return root
+
+
+@pytest.fixture
+def study(fsc: Fsc, dataset: Path, tmp_path: Path) -> Path:
+    done(fsc("init", tmp_path / "study", "--dataset", dataset, "--construction", "one", "--points", "2"))
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def ordered(fsc: Fsc, study: Path) -> Path:
+    (study / "results.csv").write_text(SCORES)
+    done(fsc("import", study, study / "results.csv"))
+    order = json.loads(done(fsc("recommend", study, "--budget", "4", "--strategy", "top", "--save", "--json")))
+    assert order["allocation"] == {"camera_pose": 4, "lighting": 0}
+    return study
+
+
+def second_day(fsc: Fsc, dataset: Path, seeds: list[int], *rules: str) -> Path:
+    """The first day's episodes and new ones, in one dataset, with the first day's labels taken along."""
+    root = write(dataset.with_name("both-days"), [*range(10), *seeds])
+    done(fsc("label", root, "--from", dataset, *(part for rule in rules for part in ("--rule", rule))))
+    return root
+
+
+def extended(fsc: Fsc, study: Path, root: Path, *more: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(done(fsc("extend", study, "--dataset", root, "--json", *more)))
+    return answer
+
+
+def test_a_study_begins_with_the_labelled_episodes(dataset: Path, study: Path) -> None:
+    ids = episode_ids(LerobotDataset.open(dataset))
+    with Study.open(study / "study.db") as opened:
+        assert opened.spec.sizes == {"camera_pose": 4, "lighting": 4}
+        assert opened.spec.nominal == 2
+        assert [episode.id for episode in opened.dataset.episodes] == [ids[index] for index in range(10)]
+        assert all(set(run.spec.episodes) <= set(ids.values()) for run in opened.runs())
+
+
+def test_the_study_file_says_where_the_dataset_is(fsc: Fsc, dataset: Path, study: Path) -> None:
+    assert f"dataset: {dataset}  # seen from here" in (study / "study.yaml").read_text()
+    (study / "study.db").unlink()
+    listed = json.loads(done(fsc("runs", study, "--json")))  # the record is made again from the labels
+    assert len(listed["runs"]) == 3
+    ids = set(episode_ids(LerobotDataset.open(dataset)).values())
+    assert set(json.loads(done(fsc("runs", study, "--episodes", "1", "--json")))) == ids
+
+
+def test_a_relative_path_lets_both_folders_move(fsc: Fsc, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(dataset.parent)
+    done(fsc("init", "study", "--dataset", dataset.name))
+    assert f"dataset: ../{dataset.name}" in Path("study/study.yaml").read_text()
+
+
+def test_labels_that_are_not_clean_stop_the_beginning(fsc: Fsc, dataset: Path, tmp_path: Path) -> None:
+    root = second_day(fsc, dataset, [20, 21], "10: lighting+camera_pose")
+    answer = fsc("init", tmp_path / "study", "--dataset", root)
+    assert answer.returncode == 2
+    assert "unlabelled: episode 11 (and 1 more)" in answer.stderr
+    assert not (tmp_path / "study").exists()
+    answer = fsc("init", tmp_path / "study", "--dataset", root, "--leave-out")
+    assert "left out: doubly varied: episode 10 varies lighting and camera_pose" in answer.stderr
+    with Study.open(tmp_path / "study/study.db") as opened:
+        assert opened.spec.sizes == {"camera_pose": 4, "lighting": 4}
+
+
+def test_an_unlabelled_dataset_is_no_study(fsc: Fsc, tmp_path: Path) -> None:
+    root = write(tmp_path / "data", [1, 2])
+    answer = fsc("init", tmp_path / "study", "--dataset", root, "--leave-out")
+    assert answer.returncode == 2
+    assert "no episode is labelled with a factor" in answer.stderr
+    answer = fsc("init", tmp_path / "study", "--dataset", root, "--factor", "a=3")
+    assert "factors and demos come from its labels" in answer.stderr
+
+
+def test_what_was_recorded_as_ordered_extends_the_study(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    root = second_day(fsc, dataset, [20, 21, 22, 23], "10-13: camera_pose")
+    told = done(fsc("extend", ordered, "--dataset", root))
+    assert "Round 0 → 1" in told
+    assert "•" not in told
+    ids = episode_ids(LerobotDataset.open(root))
+    with Study.open(ordered / "study.db") as opened:
+        assert opened.spec.sizes == {"camera_pose": 8, "lighting": 4}
+        assert [episode.id for episode in opened.dataset.episodes] == [ids[index] for index in range(14)]
+
+
+def test_what_differs_from_the_order_is_named(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    rules = ("10-11: camera_pose", "12: lighting", "13: camera_pose+lighting", "14: table_height", "16: nominal")
+    root = second_day(fsc, dataset, [20, 21, 22, 23, 24, 25, 26], *rules)
+    told = done(fsc("extend", ordered, "--dataset", root, "--compare"))
+    for sentence in (
+        "camera_pose: 2 missing of 4 ordered",
+        "lighting: 1 that nobody ordered (episode 12); mislabelled camera_pose?",
+        "nominal: 1 that nobody ordered (episode 16)",
+        "unlabelled and left out: episode 15",
+        "varying more than one factor and left out: episode 13",
+        "labelled table_height, which is no factor of the study, and left out: episode 14",
+        "nothing was changed",
+    ):
+        assert sentence in told
+    with Study.open(ordered / "study.db") as opened:
+        assert opened.round.index == 0
+    found = extended(fsc, ordered, root)
+    assert found["collected"] == {"camera_pose": 2, "lighting": 1, "nominal": 1}
+    assert found["missing"] == {"camera_pose": 2}
+    assert found["extra"] == {"lighting": 1, "nominal": 1}
+    assert (found["round"], found["factors"], found["nominal"]) == (1, {"camera_pose": 6, "lighting": 5}, 3)
+
+
+def test_episodes_labelled_late_join_in_the_next_extension(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    root = second_day(fsc, dataset, [20, 21], "10: camera_pose")
+    assert extended(fsc, ordered, root)["unlabelled"] == [11]
+    answer = fsc("extend", ordered, "--dataset", root)
+    assert answer.returncode == 2
+    assert "no labelled episode is new to the study" in answer.stderr
+    done(fsc("label", root, "--rule", "11: camera_pose"))
+    found = extended(fsc, ordered, root)
+    assert (found["round"], found["factors"]["camera_pose"]) == (2, 6)
+    assert found["order"] is None  # an order is followed once
+
+
+def test_a_label_changed_since_is_told_and_the_study_keeps_its_own(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    root = second_day(fsc, dataset, [20], "10: camera_pose")
+    done(fsc("label", root, "--rule", "3: lighting", "--replace"))
+    told = done(fsc("extend", ordered, "--dataset", root))
+    assert "episode 3 is camera_pose in the study and labelled lighting now; the study keeps camera_pose" in told
+
+
+def test_a_dataset_of_the_new_episodes_alone_is_told(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    root = write(dataset.with_name("second-day"), [20, 21])
+    done(fsc("label", root, "--rule", "all: camera_pose"))
+    told = done(fsc("extend", ordered, "--dataset", root))
+    assert "10 demos of the study are not in this dataset; training needs one that holds them all" in told
+
+
+def test_renumbered_episodes_are_the_same_demonstrations(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    root = write(dataset.with_name("shuffled"), [20, *reversed(range(10))])
+    done(fsc("label", root, "--from", dataset, "--rule", "0: camera_pose"))
+    found = extended(fsc, ordered, root)
+    assert (found["collected"], found["gone"]) == ({"camera_pose": 1}, 0)
+
+
+def test_one_way_of_saying_what_was_collected(fsc: Fsc, ordered: Path, dataset: Path) -> None:
+    answer = fsc("extend", ordered, "--dataset", dataset, "--as-ordered")
+    assert (answer.returncode, "say what was collected" in answer.stderr) == (2, True)
+    assert fsc("extend", ordered, "--as-ordered", "--compare").returncode == 2
+    shutil.rmtree(dataset)
+    answer = fsc("extend", ordered, "--dataset", dataset)
+    assert (answer.returncode, "is not a LeRobot dataset" in answer.stderr) == (2, True)

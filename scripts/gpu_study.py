@@ -4,12 +4,15 @@
         --policy '{"prediction": "sample", "noise_samples": 4}' --variants '{"6k": {"updates": 6000}, …}'
     python scripts/gpu_study.py study --task … --out OUT --seeds 0 1
     python scripts/gpu_study.py loop  --task … --out OUT --seeds 0 1 --budgets 100 20
+    python scripts/gpu_study.py proxy --task … --out OUT
 
 For machines on which only torch and the simulator are installed; elsewhere `fsc run` does the same. `check` trains the
 full-data policy in several ways and measures it on held-out and on nominal scenes (`check.csv`). `study` trains and
 measures every policy of the plan: `results.csv` (scores per factor, the general form that `fsc recommend` reads) and
 `similarity.json` (for FSC-Proxy). `loop` asks every rule what to collect, collects it, trains and measures
-(`outcomes.csv`). Rows that are there already are not made again, so a study may be filled over several short calls.
+(`outcomes.csv`). `proxy` needs neither GPU nor simulator: it turns the similarities into scores (`proxy-k1.csv` …, also
+for `fsc recommend`) and says how far they order the policies as their measured scores do. Rows that are there already
+are not made again, so a study may be filled over several short calls.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec, plan, run_on
-from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean, proxy_scores, rank_agreement
 from factored_scaling.core.recommend import predicted_score, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
@@ -411,9 +414,36 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
                 train_and_send(options, table, runs[start : start + options.together], hall, files)
 
 
+def proxy(out: Path) -> None:
+    """Proxy scores of every policy, normalised over all of them; per seed, their rank agreement with the trials."""
+    kept = json.loads((out / "similarity.json").read_text())
+    files = Files(out, ())
+    rows = files.rows("results.csv")
+    names = [column.removeprefix("demos:") for column in rows[0] if column.startswith("demos:")]
+    measured: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        measured["/".join([*(row[f"demos:{name}"] for name in names), row["seed"]])].append(float(row["score"]))
+    for k in map(str, KS):
+        # Neighbouring conditions differ in factor (Lab.conditions), so factors take turns.
+        count = len(next(iter(kept.values()))[k])
+        scores = proxy_scores({key: values[k] for key, values in kept.items()}, names * (count // len(names)))
+        (out / f"proxy-k{k}.csv").unlink(missing_ok=True)
+        for key, score in scores.items():
+            *demos, seed = key.split("/")
+            for name in names:
+                shown = {f"demos:{one}": number for one, number in zip(names, demos, strict=True)}
+                row = {**shown, "factor": name, "score": round(score.by_factor[name], 5), "seed": seed}
+                files.append(f"proxy-k{k}.csv", row)
+        for seed in sorted({key.rpartition("/")[2] for key in kept}):
+            mine = {key: score.overall for key, score in scores.items() if key.endswith(f"/{seed}")}
+            agreement = rank_agreement(mine, {key: sum(measured[key]) / len(names) for key in mine})
+            low, high = agreement.interval.low, agreement.interval.high
+            print(f"k = {k}, seed {seed}: Spearman {agreement.spearman:.2f} ({low:.2f} to {high:.2f})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("check", "study", "loop"))
+    parser.add_argument("what", choices=("check", "study", "loop", "proxy"))
     parser.add_argument("--task", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-study"), help="frames and policies, not kept")
@@ -431,6 +461,9 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=5, help="policies trained side by side")
     parser.add_argument("--evaluators", type=int, default=1, help="processes that measure policies")
     options = parser.parse_args()
+    if options.what == "proxy":
+        proxy(options.out)
+        return
     options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)
     files = Files(options.out, lab.task.factors)

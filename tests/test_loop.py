@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 import torch
 
 from factored_scaling.cli import main
-from factored_scaling.cli.reproduce import PAPER, summary, write_rows
+from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, read_outcomes, write_outcomes
+from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.scores import Result, Score, wilson
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.lab import Lab
@@ -95,18 +95,33 @@ def outcome_of(cell: Cell, mean: float) -> Outcome:
 
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
     cell = Cell("top", 100)
-    outcomes = [(seed, outcome_of(cell, mean)) for seed, mean in enumerate((0.5, 0.6, 0.7))]
-    row = summary(cell, outcomes, PAPER["main"]["Pick Place"])
+    lines = [line_of(TASK, 30, seed, outcome_of(cell, mean)) for seed, mean in enumerate((0.5, 0.6, 0.7))]
+    row = summary(outcome_row(lines), 100, PAPER["main"]["Pick Place"])
     assert row["score"] == pytest.approx(0.6)
     assert row["paper"] == 64.4
+    assert [seed["score"] for seed in row["by_seed"]] == [0.5, 0.6, 0.7]
     # Student's t over three seeds: 4.3027 × 0.1 / √3
     assert row["interval"][1] - row["score"] == pytest.approx(0.24842, abs=1e-4)
-    assert summary(cell, outcomes[:1], {})["interval"] == [wilson(0.5, 100).low, wilson(0.5, 100).high]
-    write_rows(tmp_path / "rows.csv", TASK, 30, outcomes)
-    with (tmp_path / "rows.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [float(r["score"]) for r in rows] == [0.5, 0.6, 0.7]
-    assert rows[0]["method"] == "group, top"
+    alone = outcome_row(lines[:1])
+    assert (alone.low, alone.high) == (wilson(0.5, 100).low, wilson(0.5, 100).high)
+    write_outcomes(tmp_path / "rows.csv", lines)
+    assert read_outcomes(tmp_path / "rows.csv") == lines
+    assert [row.strategy for row in outcome_rows(lines, 100)] == ["group, top"]
+    assert outcome_rows(lines, 20) == []
+
+
+def test_a_mistake_in_outcome_rows_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line_of(TASK, 30, 0, outcome_of(Cell("top", 100), 0.5))]
+    path = tmp_path / "rows.csv"
+    write_outcomes(path, lines)
+    path.write_text(path.read_text().replace("0.5000,100", "1.5,100"))
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "main", "--rows", str(path)])
+    assert ended.value.code == 2
+    assert "row 2, column score" in capsys.readouterr().err
+    path.write_text("task,demos\n")
+    with pytest.raises(InvalidInput, match="no column 'seed'"):
+        read_outcomes(path)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def quickstart_command(
     fsc quickstart
     fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
-    from factored_scaling.cli.reproduce import write_rows
+    from factored_scaling.cli.outcomes import line_of, write_outcomes
     from factored_scaling.loop import Stop
 
     began = time.monotonic()
@@ -61,7 +61,8 @@ def quickstart_command(
     except Stop:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
-    write_rows(folder / "outcomes.csv", task, 4 if tiny else 30, outcomes)
+    lines = [line_of(task, 4 if tiny else 30, number, outcome) for number, outcome in outcomes]
+    write_outcomes(folder / "outcomes.csv", lines)
     for amount in budgets:
         _closing_table(amount, [(number, o) for number, o in outcomes if o.cell.budget == amount])
     minutes, seconds = divmod(round(time.monotonic() - began), 60)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.advise import results_argument
+from factored_scaling.cli.outcomes import outcome_rows, read_outcomes
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -32,9 +33,21 @@ SIDE_BY_SIDE = ("top", "top-half", "all", "equal", "greedy", "cubed-failure", "r
 @click.option(
     "--figures", type=click.Path(path_type=Path, file_okay=False), help="Also write PNG and SVG figures here."
 )
+@click.option(
+    "--outcomes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Rows of what came of each rule's order (outcomes.csv), shown for this K.",
+)
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 def report_command(
-    study: str, results: str | None, budget: int, strategy: str, out: Path | None, figures: Path | None, partial: bool
+    study: str,
+    results: str | None,
+    budget: int,
+    strategy: str,
+    out: Path | None,
+    figures: Path | None,
+    outcomes: Path | None,
+    partial: bool,
 ) -> None:
     """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
 
@@ -44,6 +57,7 @@ def report_command(
     \b
     fsc report study.yaml results.csv --budget 100 --out page.html
     fsc report my-study --figures figures/               PNG and SVG for a paper
+    fsc report study.yaml results.csv --outcomes outcomes.csv
     """
     from factored_scaling.core.allocate import check_budget
     from factored_scaling.report import ReportInput, save_figures, write_report
@@ -54,7 +68,8 @@ def report_command(
     lines = run_lines(target, spec, measured, results is None)
     weights = target.remix_weights(None, "remix")
     answers = recommendations(spec, measured, budget, strategy, weights)
-    page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"))
+    came = outcome_rows(read_outcomes(outcomes), budget) if outcomes is not None else ()
+    page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came)
     path = out or (target.folder or Path()) / "report.html"
     if path.is_dir():
         raise InvalidInput("is a folder, not a file", where=str(path))

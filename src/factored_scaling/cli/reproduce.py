@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from factored_scaling.cli.outcomes import OutcomeLine, line_of, outcome_rows, read_outcomes, write_outcomes
 from factored_scaling.cli.show import json_option, print_json, print_table
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from factored_scaling.loop import Cell, Outcome
+    from factored_scaling.loop import Cell
+    from factored_scaling.report import OutcomeRow
 
 # Success in percent as the paper prints it: table → paper's task → budget → cell label. One seed per number. The
 # strategy table gives Pick Place, K = 100, Top as 62.0 where the main table has 64.4; both stand here as printed.
@@ -140,6 +138,12 @@ BESIDE = {
 @click.option("--preset", default="small", show_default=True, help="small or paper: the policy's size.")
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option(
+    "--rows",
+    "rows_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Train nothing: print the table of these outcomes.",
+)
 @json_option
 def reproduce_command(
     table: str,
@@ -153,6 +157,7 @@ def reproduce_command(
     preset: str,
     device: str,
     workers: int | None,
+    rows_file: Path | None,
     as_json: bool,
 ) -> None:
     """Fill one of the paper's tables on a simulated task, over several seeds, beside the paper's numbers.
@@ -170,16 +175,20 @@ def reproduce_command(
     \b
     fsc reproduce main --task tabletop/pick-place --seeds 3
     fsc reproduce sizes --budget 100 --budget 500
+    fsc reproduce main --rows results/maniskill-pull-visual/resnet18-96px/outcomes.csv
     """
     from factored_scaling.cli.quickstart import make_loop
     from factored_scaling.loop import LoopSettings, Stop
 
-    beside = PAPER[table].get(BESIDE.get(task, ""), {})
-    amounts = budgets or tuple(beside) or (20, 100)
+    if rows_file is not None:
+        found = read_outcomes(rows_file)
+        _show(table, found, budgets or sorted({line.budget for line in found}), as_json)
+        return
+    amounts = budgets or tuple(PAPER[table].get(BESIDE.get(task, ""), {})) or (20, 100)
     cells = _cells(table, amounts)
     policy: dict[str, Any] = {"preset": preset} | ({"updates": updates} if updates else {})
     start = demos or (60 if table == "sizes" else 30)
-    outcomes: list[tuple[int, Outcome]] = []
+    lines: list[OutcomeLine] = []
     try:
         for seed in range(seeds):
             settings = LoopSettings(
@@ -189,18 +198,29 @@ def reproduce_command(
             loop = make_loop(place, settings, workers)
             click.echo(f"{task}, {start} demos per factor, seed {seed} of 0–{seeds - 1}", err=True)
             loop.measure(list(dict.fromkeys(cell.construction for cell in cells)))
-            outcomes += [(seed, outcome) for outcome in loop.outcomes(cells)]
+            lines += [line_of(task, start, seed, outcome) for outcome in loop.outcomes(cells)]
     except Stop:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     path = folder / f"{table}-{task.replace('/', '-')}.csv"
-    write_rows(path, task, start, outcomes)
-    rows = [summary(cell, outcomes, beside) for cell in cells]
+    write_outcomes(path, lines)
+    _show(table, lines, amounts, as_json)
+    if not as_json:
+        click.echo(f"rows in {path}")
+
+
+def _show(table: str, lines: Sequence[OutcomeLine], budgets: Sequence[int], as_json: bool) -> None:
+    """Print the table; one task per file."""
+    task, demos = lines[0].task, lines[0].demos
+    beside = PAPER[table].get(BESIDE.get(task, ""), {})
+    rows = [summary(row, budget, beside) for budget in budgets for row in outcome_rows(lines, budget)]
+    if not rows:
+        raise InvalidInput(f"no outcomes at {', '.join(f'K = {budget}' for budget in budgets)}")
     if as_json:
-        print_json({"table": table, "task": task, "seeds": seeds, "demos": start, "rows": rows})
-        return
-    _print(table, task, rows, BESIDE.get(task))
-    click.echo(f"rows in {path}")
+        seeds = len({line.seed for line in lines})
+        print_json({"table": table, "task": task, "seeds": seeds, "demos": demos, "rows": rows})
+    else:
+        _print(table, task, rows, BESIDE.get(task))
 
 
 def _cells(table: str, budgets: Sequence[int]) -> list[Cell]:
@@ -217,29 +237,17 @@ def _cells(table: str, budgets: Sequence[int]) -> list[Cell]:
     return [Cell(cell.strategy, budget, cell.construction, cell.proxy) for budget in budgets for cell in kinds]
 
 
-def summary(cell: Cell, outcomes: Sequence[tuple[int, Outcome]], beside: dict[int, dict[str, float]]) -> dict[str, Any]:
-    """Mean over seeds with a 95% interval (Student's t over seeds; Wilson's for a single seed)."""
-    from scipy import stats
-
-    mine = [outcome for _, outcome in outcomes if outcome.cell == cell]
-    if not mine:
-        raise InvalidInput(f"no outcome for {cell.label}")
-    scores = [outcome.result.overall.mean for outcome in mine]
-    mean = statistics.fmean(scores)
-    if len(scores) == 1:
-        low, high = mine[0].result.overall.interval.low, mine[0].result.overall.interval.high
-    else:
-        half = stats.t.ppf(0.975, len(scores) - 1) * statistics.stdev(scores) / math.sqrt(len(scores))
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
-    promised = [outcome.predicted for outcome in mine if outcome.predicted is not None]
+def summary(row: OutcomeRow, budget: int, beside: dict[int, dict[str, float]]) -> dict[str, Any]:
+    """A row of the table, with the paper's number beside it where it has one."""
     return {
-        "budget": cell.budget,
-        "method": cell.label,
-        "predicted": statistics.fmean(promised) if promised else None,
-        "score": mean,
-        "interval": [low, high],
-        "seeds": len(scores),
-        "paper": beside.get(cell.budget, {}).get(cell.label),
+        "budget": budget,
+        "method": row.strategy,
+        "predicted": row.predicted,
+        "score": row.measured,
+        "interval": [row.low, row.high],
+        "seeds": len(row.seeds),
+        "by_seed": [{"predicted": predicted, "score": score} for predicted, score in row.seeds],
+        "paper": beside.get(budget, {}).get(row.strategy),
     }
 
 
@@ -257,30 +265,3 @@ def _print(table: str, task: str, rows: Sequence[dict[str, Any]], paper_task: st
     ]
     columns = ["K", "method", "predicted %", "measured %", "95% interval", f"paper, {paper_task or 'no such task'} %"]
     print_table(f"{table}: {task}, {rows[0]['seeds']} seeds", columns, shown)
-
-
-def write_rows(path: Path, task: str, demos: int, outcomes: Sequence[tuple[int, Outcome]]) -> None:
-    """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
-    from factored_scaling.files import write_text
-
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    factors = list(outcomes[0][1].recommendation.allocation) if outcomes else []
-    fixed = ["task", "demos", "seed", "budget", "method", "predicted", "score", "trials"]
-    writer.writerow([*fixed, *(f"collect:{name}" for name in factors), *(f"score:{name}" for name in factors)])
-    for seed, outcome in outcomes:
-        score, order = outcome.result.overall, outcome.recommendation.allocation
-        predicted = "" if outcome.predicted is None else f"{outcome.predicted:.4f}"
-        cell = [
-            task,
-            demos,
-            seed,
-            outcome.cell.budget,
-            outcome.cell.label,
-            predicted,
-            f"{score.mean:.4f}",
-            score.trials,
-        ]
-        by_factor = [f"{outcome.result.by_factor[(name,)].mean:.4f}" for name in factors]
-        writer.writerow([*cell, *(order[name] for name in factors), *by_factor])
-    write_text(path, out.getvalue())

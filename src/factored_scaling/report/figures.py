@@ -276,6 +276,7 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     figure = _figure(width, height)
     axes = figure.add_axes((widest / width, 0.36 / height, 2.75 / width, (height - 0.72) / height))
     ends = [value for row in rows for value in (row.low, row.high, row.predicted) if value is not None]
+    ends += [value for row in rows for pair in row.seeds for value in pair if value is not None]
     left, right = max(0.0, math.floor(min(ends) * 10 - 0.3) / 10), min(1.0, math.ceil(max(ends) * 10 + 0.3) / 10)
     for place, row in zip(range(len(rows))[::-1], rows, strict=True):
         colour = COLOURS[0][0] if row is rows[0] else MUTED
@@ -283,6 +284,11 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
             [row.low, row.high], [place, place], color=colour, linewidth=2, solid_capstyle="butt", label="interval"
         )
         axes.plot([row.measured], [place], "o", ms=8, color=colour, mec=PAPER, mew=1, label="measured", zorder=4)
+        if len(row.seeds) > 1:
+            every = [score for _, score in row.seeds]
+            axes.plot(every, [place - 0.24] * len(every), "o", ms=3.5, color=colour, label="seed", zorder=4)
+            hopes = [promised for promised, _ in row.seeds if promised is not None]
+            axes.plot(hopes, [place - 0.24] * len(hopes), "D", ms=3, mfc=PAPER, mec=colour, mew=0.9, zorder=3)
         if row.predicted is not None:
             axes.plot(
                 [row.predicted], [place], "D", ms=6.5, mfc=PAPER, mec=colour, mew=1.6, label="predicted", zorder=3
@@ -308,21 +314,23 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     axes.tick_params(axis="y", labelcolor=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    _outcome_legend(axes, any(row.predicted is not None for row in rows))
+    _outcome_legend(axes, any(row.predicted is not None for row in rows), any(len(row.seeds) > 1 for row in rows))
     return figure
 
 
-def _outcome_legend(axes: Axes, promised: bool) -> None:
+def _outcome_legend(axes: Axes, promised: bool, seeds: bool) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], marker="o", ls="", ms=6, mfc=MUTED, mec=MUTED, label="measured, 95% interval")]
     if promised:
         handles.append(Line2D([], [], marker="D", ls="", ms=5, mfc=PAPER, mec=MUTED, mew=1.4, label="promised"))
+    if seeds:
+        handles.append(Line2D([], [], marker="o", ls="", ms=3.5, mfc=MUTED, mec=MUTED, label="seeds"))
     legend = axes.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=2,
+        ncols=3,
         frameon=False,
         fontsize=8,
         labelcolor=MUTED,

@@ -40,6 +40,8 @@ class OutcomeRow:
     high: float
     trials: int
     demos: Mapping[str, int] = field(default_factory=dict)
+    # promised and measured, seed by seed
+    seeds: Sequence[tuple[float | None, float]] = ()
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class WorkOptions:
     lease_seconds: float = 60.0
     # how often a run is tried before it stays failed
     attempts: int = 2
-    # where networks are trained and run
+    # where networks are trained and run; empty: where a trainer outside prefers
     device: str = "cpu"
     # keep the similarities that FSC-Proxy needs
     proxy: bool = True
@@ -86,7 +86,7 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
 
 def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
     if options.trainer:
-        return load_trainer(options.trainer, run.spec.policy, folder, options.device)
+        return load_trainer(options.trainer, run.spec.policy, folder, options.device or None)
     return Lab.of_run(run.spec, folder, options.device)
 
 

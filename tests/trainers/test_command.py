@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import run_fsc
+from tests.trainers.heard import Heard
 
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
@@ -28,19 +29,6 @@ from factored_scaling.trainers.command import CommandSettings
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 COMMAND = [sys.executable, str(PROGRAM), "--episodes", "{episodes_file}", "--seed", "{seed}", "--out", "{folder}"]
 RUN = RunSpec(("lighting/1", "camera_pose/0"), policy={"steps": 3}, seed=7)
-
-
-class Heard:
-    """Progress that is kept, and that may stop the work."""
-
-    def __init__(self, stop: Callable[[int], bool] = lambda done: False) -> None:
-        self.told: list[tuple[int, int, str]] = []
-        self._stop = stop
-
-    def __call__(self, done: int, total: int, note: str = "") -> None:
-        self.told.append((done, total, note))
-        if self._stop(done):
-            raise KeyboardInterrupt
 
 
 def trainer(home: Path, *words: str, policy: dict[str, Any] | None = None, **settings: Any) -> Any:

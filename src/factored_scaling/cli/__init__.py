@@ -22,7 +22,7 @@ COMMANDS = {
     "extend": ("runs", "The recommended demos are collected: start the next round."),
     "report": ("report", "One HTML file with everything; figures for a paper."),
     "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
-    "run": ("run", "Train and evaluate what is pending in the simulator."),
+    "run": ("run", "Train and evaluate what is pending."),
     "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
     "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
     "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),

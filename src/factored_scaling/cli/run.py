@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 256),
     help="Runs that a worker trains and measures as one job; by default as many as fit on a GPU, one elsewhere.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps: where networks are trained.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps: where networks are trained; the simulator uses cpu without it.")
 @click.option(
     "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Tries before a run stays failed."
 )
@@ -49,7 +49,7 @@ def run_command(
     study: str,
     workers: int | None,
     together: int | None,
-    device: str,
+    device: str | None,
     attempts: int,
     retry_failed: bool,
     lease: float,
@@ -67,6 +67,7 @@ def run_command(
     fsc run my-study --device cuda --retry-failed
     fsc run my-study --device cuda --together 4
     """
+    from factored_scaling.trainers import trainer_settings
     from factored_scaling.work import WorkOptions
 
     target = Target.parse(study)
@@ -78,8 +79,10 @@ def run_command(
             for run in opened.runs():
                 if run.state == "failed":
                     opened.store.retry(run.id)
-        options = WorkOptions(lease, attempts, device, trainer=opened.spec.trainer, together=together)
-        for warning in mixed_trainers(opened):
+        trainer = trainer_settings(opened.spec)
+        device = device or ("" if trainer else "cpu")
+        options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
+        for warning in mixed_trainers(opened, folder):
             click.echo(f"warning: {warning}", err=True)
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
@@ -100,12 +103,12 @@ def run_command(
 def check_settings(spec: StudySpec, folder: Path) -> None:
     """A mistake in trainer, task, policy or evaluation is told before a worker starts."""
     if spec.trainer:
-        from factored_scaling.trainers import load_trainer
+        from factored_scaling.trainers import load_trainer, trainer_settings
 
         if spec.task is not None:
             what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
             raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
-        load_trainer(spec.trainer, spec.policy, folder, "cpu")
+        load_trainer(trainer_settings(spec), spec.policy, folder, None)
     elif spec.task is not None:
         _check_simulated(spec)
     else:
@@ -113,14 +116,15 @@ def check_settings(spec: StudySpec, folder: Path) -> None:
         raise InvalidInput("this study names neither a trainer nor a simulator task", where="trainer", hint=hint)
 
 
-def mixed_trainers(study: Study) -> list[str]:
+def mixed_trainers(study: Study, folder: Path) -> list[str]:
     """Policies of one curve should differ in their demos alone; a command that was changed meanwhile is told."""
-    from factored_scaling.trainers import load_trainer
+    from factored_scaling.trainers import load_trainer, trainer_settings
     from factored_scaling.work import TRAINED
 
-    if not study.spec.trainer:
+    spec = study.spec
+    if not spec.trainer:
         return []
-    now = load_trainer(study.spec.trainer, study.spec.policy, Path(), "cpu").described
+    now = load_trainer(trainer_settings(spec), spec.policy, folder, None).described
     kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
     other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
     if not other:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import UnknownName
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.outcome import Outcome
 
-KINDS = ("command",)
+KINDS = ("command", "lerobot")
 
 
 class OutsideTrainer(Protocol):
@@ -44,11 +45,28 @@ class UnknownTrainer(UnknownName):
     kind = "trainer"
 
 
-def load_trainer(settings: Mapping[str, Any], policy: Mapping[str, Any], home: Path, device: str) -> OutsideTrainer:
+def trainer_settings(spec: StudySpec) -> dict[str, Any]:
+    """The study's `trainer:`; LeRobot's takes its episodes from the study's `dataset:` unless it names another."""
+    settings = dict(spec.trainer)
+    if settings.get("kind") == "lerobot" and spec.dataset is not None:
+        settings.setdefault("dataset", spec.dataset)
+    return settings
+
+
+def load_trainer(
+    settings: Mapping[str, Any], policy: Mapping[str, Any], home: Path, device: str | None
+) -> OutsideTrainer:
     """The trainer that a study's `trainer:` describes. `home` is the study's folder, from which paths are read."""
     kind = settings.get("kind", "command")
     if kind not in KINDS:
         raise UnknownTrainer(str(kind), KINDS, where="trainer.kind")
+    if kind == "lerobot":
+        from factored_scaling.trainers.lerobot import LerobotPolicy, LerobotSettings, LerobotTrainer
+
+        place = home.resolve()
+        return LerobotTrainer(
+            LerobotPolicy.from_mapping(policy), LerobotSettings.from_mapping(settings, policy, place), place, device
+        )
     from factored_scaling.trainers.command import CommandSettings, CommandTrainer
 
     return CommandTrainer(CommandSettings.from_mapping(settings, policy), home, device)

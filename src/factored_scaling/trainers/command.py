@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -15,25 +13,12 @@ from factored_scaling.core.checks import real, shown
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput
-from factored_scaling.files import write_text
 from factored_scaling.ports import Progress
-from factored_scaling.trainers.outcome import Outcome, read_outcome
-from factored_scaling.trainers.process import Hear, run_command
-from factored_scaling.trainers.template import Value, check, fill, plain, words
+from factored_scaling.trainers.outcome import Outcome, measured, read_outcome
+from factored_scaling.trainers.process import Hear
+from factored_scaling.trainers.steps import PLACEHOLDERS, Step
+from factored_scaling.trainers.template import check, fill, plain, words
 
-PLACEHOLDERS = (
-    "episodes",
-    "episodes*",
-    "episodes_file",
-    "run_file",
-    "seed",
-    "folder",
-    "result",
-    "resume",
-    "digest",
-    "device",
-    "study",
-)
 # "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
 _STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
@@ -61,7 +46,9 @@ class CommandSettings:
     patience: float = 30.0
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any]) -> CommandSettings:
+    def from_mapping(
+        cls, data: Mapping[str, Any], policy: Mapping[str, Any], more: Sequence[str] = ()
+    ) -> CommandSettings:
         """Read `trainer:`; mistakes are told with their place, unknown placeholders with the nearest known one."""
         known = tuple(cls.__dataclass_fields__)
         for key in data:
@@ -69,7 +56,7 @@ class CommandSettings:
                 raise UnknownKey(str(key), ("kind", *known), where=f"trainer.{key}")
         if "command" not in data:
             raise InvalidInput("no command", where="trainer", hint="write the command line that trains a policy")
-        placeholders = (*PLACEHOLDERS, *plain(policy, "policy"))
+        placeholders = (*PLACEHOLDERS, *more, *plain(policy, "policy"))
         lines = {}
         for key in ("command", "evaluate", "resume"):
             lines[key] = words(data[key], f"trainer.{key}") if key in data else ()
@@ -95,10 +82,10 @@ class CommandSettings:
 class CommandTrainer:
     """Runs the study's command lines; each finished step leaves a note, so that it is not done twice."""
 
-    def __init__(self, settings: CommandSettings, home: Path, device: str = "cpu") -> None:
+    def __init__(self, settings: CommandSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
         self.folder = home.resolve()
-        self._device = device
+        self._device = device or "cpu"
 
     @property
     def described(self) -> dict[str, Any]:
@@ -107,79 +94,38 @@ class CommandTrainer:
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Run the command unless an earlier attempt ended well."""
-        self._step("train", self.settings.command, run, folder.resolve(), progress)
+        self._carry_out("train", self.settings.command, run, folder, progress)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """What the commands said of the policy; the second command is run for it when there is one."""
-        place = folder.resolve()
-        outcome = read_outcome(place / result_name("train"), factors)
+        outcome = read_outcome(self._step("train", run, folder).result, factors)
         if self.settings.evaluate:
-            self._step("evaluate", self.settings.evaluate, run, place, progress)
-            outcome = outcome.with_evaluation(read_outcome(place / result_name("evaluate"), factors))
-            if not outcome.measured:
-                where = str(place / result_name("evaluate"))
-                hint = "the command must write scores or trials to {result}"
-                raise InvalidInput("the evaluation left no scores", where=where, hint=hint)
+            self._carry_out("evaluate", self.settings.evaluate, run, folder, progress)
+            outcome = outcome.with_evaluation(measured(self._step("evaluate", run, folder).result, factors))
         return outcome
 
-    def _step(self, name: str, line: Sequence[str], run: RunSpec, folder: Path, progress: Progress) -> None:
-        finished = folder / f"{name}.finished.json"
-        if finished.exists():
+    def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
+        return Step(name, run, folder.resolve(), self.folder, self._device)
+
+    def _carry_out(self, name: str, line: Sequence[str], run: RunSpec, folder: Path, progress: Progress) -> None:
+        step = self._step(name, run, folder)
+        if step.finished:
             return
-        directory = (self.folder / self.settings.directory).resolve()
+        settings = self.settings
+        directory = (self.folder / settings.directory).resolve()
         if not directory.is_dir():
             raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
-        values = self._values(name, run, folder)
-        begun = folder / f"{name}.begun.json"
-        resuming = begun.exists() and (not self.settings.resume_if or any(folder.glob(self.settings.resume_if)))
-        values["resume"] = fill(self.settings.resume, values, "trainer.resume") if resuming else []
+        values = step.values()
+        resuming = step.begun and (not settings.resume_if or any(step.folder.glob(settings.resume_if)))
+        values["resume"] = fill(settings.resume, values, "trainer.resume") if resuming else []
         command = fill(line, values, "trainer.command" if name == "train" else "trainer.evaluate")
-        note = {"command": command, "directory": str(directory), "resumed": resuming, "began": time.time()}
-        write_text(begun, json.dumps(note, indent=1) + "\n")
-        (folder / result_name(name)).unlink(missing_ok=True)  # what an attempt that failed may have left
-        environment = self._environment(values, resuming)
-        hear = _listener(self.settings.progress, progress)
-        run_command(command, directory, environment, folder / f"{name}.log", hear, self.settings.patience)
-        write_text(finished, json.dumps({**note, "ended": time.time()}, indent=1) + "\n")
-
-    def _values(self, name: str, run: RunSpec, folder: Path) -> dict[str, Value]:
-        result = folder / result_name(name)
-        write_text(folder / "episodes.txt", "".join(f"{id_}\n" for id_ in run.episodes))
-        whole = {**run.to_mapping(), "digest": run.digest, "folder": str(folder), "result": str(result)}
-        write_text(folder / "run.json", json.dumps(whole, indent=1) + "\n")
-        return {
-            **plain(run.policy, "policy"),
-            "episodes": ",".join(run.episodes),
-            "episodes*": list(run.episodes),
-            "episodes_file": str(folder / "episodes.txt"),
-            "run_file": str(folder / "run.json"),
-            "seed": str(run.seed),
-            "folder": str(folder),
-            "result": str(result),
-            "digest": run.digest,
-            "device": self._device,
-            "study": str(self.folder),
-        }
-
-    def _environment(self, values: Mapping[str, Value], resuming: bool) -> dict[str, str]:
-        told = {name: str(values[name]) for name in ("episodes_file", "run_file", "seed", "folder", "result", "device")}
-        return {
-            "PYTHONUNBUFFERED": "1",  # or a Python program's progress arrives in lumps of 8 kB
-            **os.environ,
-            **{f"FSC_{name.upper()}": value for name, value in told.items()},
-            "FSC_RESUME": "1" if resuming else "0",
-            **{
-                key: fill([value], values, "trainer.environment")[0] for key, value in self.settings.environment.items()
-            },
-        }
+        own = {key: fill([text], values, "trainer.environment")[0] for key, text in settings.environment.items()}
+        environment = step.environment(values, own, resuming)
+        step.carry_out(command, directory, environment, listener(settings.progress, progress), settings.patience)
 
 
-def result_name(step: str) -> str:
-    """The file in which a step's command says what came of it."""
-    return "result.json" if step == "train" else "evaluation.json"
-
-
-def _listener(pattern: str, progress: Progress) -> Hear:
+def listener(pattern: str, progress: Progress) -> Hear:
+    """Turns a program's lines into progress; `pattern` has two groups, steps done and steps in all."""
     steps = re.compile(pattern) if pattern else _STEPS
     done, total, note, told = 0, 1, "", 0.0
 

@@ -61,6 +61,15 @@ def read_outcome(path: Path, factors: Sequence[str]) -> Outcome:
         raise error.at(str(path)) from None
 
 
+def measured(path: Path, factors: Sequence[str]) -> Outcome:
+    """What an evaluation left; an error when there is nothing in it to fit a curve to."""
+    outcome = read_outcome(path, factors)
+    if not outcome.measured:
+        hint = "the command must write scores or trials to {result}"
+        raise InvalidInput("the evaluation left no scores", where=str(path), hint=hint)
+    return outcome
+
+
 def _outcome(data: object, factors: Sequence[str]) -> Outcome:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"expected an object, not {shown(data)}", hint=f"its keys are {', '.join(_KEYS)}")

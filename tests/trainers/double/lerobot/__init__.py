@@ -1,0 +1,1 @@
+"""Stands in for LeRobot where it is not installed."""

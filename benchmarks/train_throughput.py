@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import json
 import platform
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.policies import many as many_policies
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import build_learner, train_diffusion
 from factored_scaling.policies.many import Flight, Job, _compiler, train_many
@@ -198,8 +200,6 @@ def check(device: str) -> None:
         bad = Job(table.ids, replace(config, learning_rate=1e30, gradient_clip=0.0), 9, Path(folder) / "diverges")
         failures = train_many(table, [*jobs, bad], silent, device)
         assert list(failures) == [bad.folder], failures
-        import json
-
         for job in jobs:
             alone = Path(folder) / f"alone-{job.seed}"
             train_diffusion(table.select(job.episodes), config, job.seed, alone, silent, device)
@@ -207,6 +207,24 @@ def check(device: str) -> None:
             print(f"check: seed {job.seed}: mean loss together {losses[0]:.6f}, alone {losses[1]:.6f}")
             assert abs(losses[0] - losses[1]) < 0.02 * losses[1], losses
     print("check: the policy made to diverge failed alone:", *failures.values())
+    check_streaming(table, config, device)
+
+
+def check_streaming(table: FrameTable, config: DiffusionConfig, device: str) -> None:
+    """Frames that the device has no room for are sent batch by batch: the same losses."""
+    before, many_policies.SHARE_FOR_FRAMES = many_policies.SHARE_FOR_FRAMES, 1e-6
+    try:
+        assert many_policies.frames_on(table, device).images.device.type == "cpu"
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(table.ids[:3], config, 0, Path(folder) / "streamed")
+            assert train_many(table, [job], silent, device) == {}
+            alone = Path(folder) / "alone"
+            train_diffusion(table.select(job.episodes), config, 0, alone, silent, device)
+            losses = [json.loads((place / "policy.json").read_text())["final_loss"] for place in (job.folder, alone)]
+            print(f"check: frames streamed from the host: mean loss {losses[0]:.6f}, alone {losses[1]:.6f}")
+            assert abs(losses[0] - losses[1]) < 0.02 * losses[1], losses
+    finally:
+        many_policies.SHARE_FOR_FRAMES = before
 
 
 def main() -> None:

@@ -185,9 +185,6 @@ def test_fsc_run_trains_a_study_of_a_labelled_dataset(home: Path) -> None:
     factors = ((), ("lighting",), ("lighting",), ("camera_pose",), ("camera_pose",))
     ids = episode_ids(dataset)
     write_labels(home / "data", [Label(ids[index], index, varied) for index, varied in enumerate(factors)])
-        Label(id_, i, () if f == "nominal" else (f,))
-        for (i, id_), f in zip(episode_ids(dataset).items(), factors, strict=True)
-    ]
     study = StudySpec(
         factors={"lighting": 2, "camera_pose": 2},
         nominal=1,

@@ -18,6 +18,7 @@ from factored_scaling.core.dataset import Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.scores import Trial
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput, UnknownFactor
 from factored_scaling.policies.config import DiffusionConfig, RemixConfig
 from factored_scaling.ports import Progress
@@ -39,7 +40,8 @@ class Lab:
         self.task = load_task(task, image_size)
         self.folder = folder
         self.device = device
-        self._frames: FrameTable | None = None
+        self._shelf = FrameShelf(folder / "demos" / f"{self.task.name.replace('/', '-')}-{self.task.image_size}")
+        self._table: FrameTable | None = None
 
     @classmethod
     def of_run(cls, run: RunSpec, folder: Path, device: str = "cpu") -> Lab:
@@ -58,34 +60,40 @@ class Lab:
                 raise UnknownFactor(factor, self.task.factors)
             varied = None if factor == NOMINAL else factor
             episodes += [Episode(f"{factor}/{seed + index}", varied) for index in range(count)]
-        self.frames([episode.id for episode in episodes], progress)
+        self._demonstrate([episode.id for episode in episodes], progress)
         return episodes
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
-        """The episodes' frames, from the cache or demonstrated now."""
-        if self._frames is None:
-            tables = [FrameTable.load(path) for path in sorted(self._cache.glob("*.safetensors"))]
-            self._frames = FrameTable.concatenate(tables) if tables else None
-        known = set(self._frames.ids) if self._frames is not None else set()
-        missing = [id_ for id_ in ids if id_ not in known]
+        """The episodes' frames, from the cache or demonstrated now; large ones are mapped from a file."""
+        self._demonstrate(ids, progress)
+        return self._shelf.select(ids)
+
+    def _demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
+        """Make the episodes that the cache does not have."""
+        missing = self._shelf.missing(ids)
         for start in range(0, len(missing), DEMOS_AT_ONCE):
             progress(start, len(missing), "demonstrating")
             batch = missing[start : start + DEMOS_AT_ONCE]
             made = self.task.demonstrate([_request(id_, self.task.factors) for id_ in batch], self.device)
-            made.save(self._cache / f"{hashlib.sha256(repr(batch).encode()).hexdigest()[:16]}.safetensors")
-            self._frames = made if self._frames is None else FrameTable.concatenate([self._frames, made])
+            self._shelf.add(made, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         if missing:
             progress(len(missing), len(missing), "demonstrating")
-        assert self._frames is not None
-        return self._frames.select(ids)
+
+    def _holding(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """A table with at least these episodes; kept, because the runs of a study train on nearly the same ones."""
+        kept = self._table.ids if self._table is not None else ()
+        if self._table is None or not set(ids) <= set(kept):
+            self._table = None  # before the larger one is made
+            self._table = self.frames(list(dict.fromkeys([*kept, *ids])), progress)
+        return self._table
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Train the run's diffusion policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
 
+        table = self._holding(run.episodes, progress)
         config = policy_config(run.policy)
-        table = self.frames(run.episodes, progress)
-        train_diffusion(table, config, run.seed, folder, progress, self.device)
+        train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
     def train_many(
         self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
@@ -101,7 +109,7 @@ class Lab:
             Job(run.episodes, policy_config(run.policy), run.seed, folder)
             for run, folder in zip(runs, folders, strict=True)
         ]
-        table = self.frames(list(dict.fromkeys(id_ for run in runs for id_ in run.episodes)), progress)
+        table = self._holding([id_ for run in runs for id_ in run.episodes], progress)
         if not self.device.startswith("cuda"):
             return train_many(table, jobs, progress, self.device, checkpoint_every=200)
         if at_once is None:
@@ -166,8 +174,8 @@ class Lab:
         """The policy's embedding of each episode's first observation."""
         from factored_scaling.policies.diffusion import load_policy
 
-        table = self.frames(episodes, _silent)
-        return load_policy(folder, self.device).embed(table.images[table.starts[:-1]])
+        self._demonstrate(episodes, _silent)
+        return load_policy(folder, self.device).embed(self._shelf.first_images(episodes))
 
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
         """The policy's embedding of each held-out initial observation, in the order of `conditions`."""
@@ -184,10 +192,6 @@ class Lab:
 
         table = self.frames(episodes, progress)
         return train_remix(table, RemixConfig.from_mapping(settings), seed, folder, progress, self.device)
-
-    @property
-    def _cache(self) -> Path:
-        return self.folder / "demos" / f"{self.task.name.replace('/', '-')}-{self.task.image_size}"
 
 
 def policy_config(policy: Mapping[str, Any]) -> DiffusionConfig:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +39,34 @@ class FrameTable:
 
     def select(self, ids: Iterable[str]) -> FrameTable:
         """The named episodes, in the order named."""
-        place = {id_: index for index, id_ in enumerate(self.ids)}
-        wanted = list(ids)
-        missing = [id_ for id_ in wanted if id_ not in place]
-        if missing:
-            raise InvalidInput(f"no frames for episode {missing[0]!r} ({len(missing)} missing)")
-        chosen = [place[id_] for id_ in wanted]
-        rows = np.concatenate([np.arange(self.starts[e], self.starts[e + 1]) for e in chosen])
+        outline = self.outline(ids)
+        return replace(outline, images=self.images[self.rows_of(outline.ids)])
+
+    def outline(self, ids: Iterable[str]) -> FrameTable:
+        """`select` with blank pictures that take no memory: all that is needed to know what the frames are."""
+        wanted = tuple(ids)
+        chosen, rows = self._places(wanted), self.rows_of(wanted)
         lengths = [int(self.starts[e + 1] - self.starts[e]) for e in chosen]
         return FrameTable(
-            self.images[rows],
+            _blank((len(rows), *self.images.shape[1:])),
             self.state[rows],
             self.action[rows],
             np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            tuple(wanted),
+            wanted,
             tuple(self.factors[e] for e in chosen),
         )
+
+    def rows_of(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        """The frames of the named episodes, in the order named."""
+        spans = [np.arange(self.starts[e], self.starts[e + 1]) for e in self._places(tuple(ids))]
+        return np.concatenate([np.zeros(0, np.int64), *spans])
+
+    def _places(self, ids: Sequence[str]) -> list[int]:
+        place = {id_: index for index, id_ in enumerate(self.ids)}
+        missing = [id_ for id_ in ids if id_ not in place]
+        if missing:
+            raise InvalidInput(f"no frames for episode {missing[0]!r} ({len(missing)} missing)")
+        return [place[id_] for id_ in ids]
 
     @staticmethod
     def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
@@ -87,12 +100,29 @@ class FrameTable:
     @classmethod
     def load(cls, path: Path) -> FrameTable:
         """Read what `save` wrote."""
+        outline, offset = cls.outline_of(path)
+        images = np.fromfile(path, np.uint8, math.prod(outline.images.shape), offset=offset)
+        return replace(outline, images=images.reshape(outline.images.shape))
+
+    @classmethod
+    def outline_of(cls, path: Path) -> tuple[FrameTable, int]:
+        """The table in a file with blank pictures, and where in the file the pictures begin."""
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="numpy") as file:
                 ids, factors = json.loads(file.metadata()["episodes"])
-                arrays = {name: file.get_tensor(name) for name in ("images", "state", "action", "starts")}
+                arrays = {name: file.get_tensor(name) for name in ("state", "action", "starts")}
+            # safetensors: the header's length in 8 bytes, the header as JSON, then the tensors' bytes.
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                images = json.loads(file.read(length))["images"]
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InvalidInput(f"is not a whole frame table ({error})", where=str(path), hint="remove it") from None
-        return cls(**arrays, ids=tuple(ids), factors=tuple(factors))
+        outline = cls(_blank(images["shape"]), **arrays, ids=tuple(ids), factors=tuple(factors))
+        return outline, 8 + length + int(images["data_offsets"][0])
+
+
+def _blank(shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Black pictures of any number that share one byte."""
+    return np.broadcast_to(np.zeros((), np.uint8), tuple(shape))

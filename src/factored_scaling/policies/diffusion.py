@@ -221,19 +221,22 @@ def train_diffusion(
     progress: Progress,
     device: str = "cpu",
     checkpoint_every: int = 200,
+    episodes: Sequence[str] | None = None,
 ) -> None:
-    """Train on every episode of the table and leave `policy.safetensors` and `policy.json` in the folder.
+    """Train on the table's episodes, or on the named ones, and leave `policy.safetensors` and `policy.json`.
 
     Called again on the same folder it goes on where it stopped, to the same weights; a finished and whole policy
     returns at once, a finished but damaged one is trained again.
     """
-    identity = identity_of(table, config.to_mapping(), seed)
+    ids = table.ids if episodes is None else tuple(episodes)
+    identity = identity_of(table.outline(ids), config.to_mapping(), seed)
     if finished(folder, identity):
         return
     frames = DeviceFrames.of(table, device)
-    learner = build_learner(frames, torch.arange(len(frames.state), device=frames.state.device), config, seed)
+    rows = torch.from_numpy(table.rows_of(ids)).to(frames.state.device)
+    learner = build_learner(frames, rows, config, seed)
     training = train(learner, config.optimisation, folder, identity, progress, checkpoint_every)
-    keep_policy(training, learner, table.ids, identity, folder)
+    keep_policy(training, learner, ids, identity, folder)
 
 
 def finished(folder: Path, identity: str) -> bool:

@@ -223,8 +223,7 @@ def _one_by_one(
     for job in jobs:
         report = _offset(progress, done, total)
         try:
-            subset = table.select(job.episodes)
-            train_diffusion(subset, job.config, job.seed, job.folder, report, device, checkpoint_every)
+            train_diffusion(table, job.config, job.seed, job.folder, report, device, checkpoint_every, job.episodes)
         except FscError as error:
             failures[job.folder] = str(error)
         done += job.config.updates

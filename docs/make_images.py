@@ -1,25 +1,35 @@
 """Make the README's pictures from examples/fold-towel, which is an illustration: python docs/make_images.py
 
-`curves.png` comes from matplotlib alone; `report.png` is a photograph of the HTML page and needs Chromium.
+`curves.png` comes from matplotlib alone; the others are photographs of HTML pages and need Chromium.
 """
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from factored_scaling.core.collection import demos_to_collect, setup_changes
+from factored_scaling.core.queue import plan_queue, short_codes
 from factored_scaling.core.recommend import recommend
 from factored_scaling.files import read_results, read_spec
 from factored_scaling.report import ReportInput, curves_figure, run_lines, write_report
+from factored_scaling.report.sheets import DemoLine, TrialLine, collection_page, evaluation_page
 from factored_scaling.report.style import MUTED, save_figure
 
 DOCS = Path(__file__).resolve().parent
 EXAMPLE = DOCS.parent / "examples" / "fold-towel"
 BUDGET = 100
 STRATEGIES = ("top", "all", "equal", "greedy")
+SHEET_FACTORS = {
+    "camera_pose": {"demos": 30, "values": {"from": -10, "to": 10, "unit": "cm"}, "test_values": ["-15 cm", "15 cm"]},
+    "distractor": {"demos": 30, "values": ["mug", "stapler", "banana"], "test_values": ["scissors", "toy car"]},
+    "table_texture": {"demos": 30, "values": ["oak", "marble"], "test_values": ["cork", "newspaper"]},
+    "lighting": 30,
+}
 NOTE = "An illustration: the scores of this example are invented, nothing was run."
 
 
@@ -43,6 +53,22 @@ def photograph(page: Path, image: Path, width: int, height: int) -> None:
         subprocess.run([*command, page.as_uri()], check=True, capture_output=True, timeout=120)
 
 
+def sheets() -> dict[str, str]:
+    """A sheet of trials and a list of demonstrations, by the names of their pictures."""
+    spec = read_spec(EXAMPLE / "study.yaml").changed(factors=SHEET_FACTORS, scoring={"preset": "fold-towel"})
+    scoring = spec.scoring_spec()
+    queue = plan_queue(5, scoring, seed=0)
+    trials = [TrialLine(place, t.code, t.label, t.condition) for place, t in enumerate(queue, start=1)]
+    demos = demos_to_collect(spec, {"camera_pose": 4, "distractor": 6, "lighting": 2}, {})
+    codes = short_codes(len(demos), random.Random(0))
+    numbered = enumerate(zip(codes, demos, strict=True), start=1)
+    lines = [DemoLine(place, code, demo.factor, demo.value) for place, (code, demo) in numbered]
+    return {
+        "sheet-evaluate": evaluation_page(spec.name, 1, scoring.rubric, scoring.step_limit, trials, "example"),
+        "sheet-collect": collection_page(spec.name, 1, lines, setup_changes(demos), "example"),
+    }
+
+
 def main() -> None:
     report = example()
     headline = next(iter(report.recommendations.values()))
@@ -60,6 +86,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = write_report(report, Path(folder) / "report.html")
         photograph(page, DOCS / "images" / "report.png", 1200, 1560)
+        for name, text in sheets().items():
+            sheet = Path(folder) / f"{name}.html"
+            sheet.write_text(text, encoding="utf-8")
+            photograph(sheet, DOCS / "images" / f"{name}.png", 880, 760)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +77,8 @@ def read_results(path: Path, spec: StudySpec) -> Results:
 
     text, name = read_text(path), _name(path)
     try:
-        rows, places = _csv_rows(text)
-        results = Results.from_rows(rows, places)
+        rows = [(place, _csv_row(cells, place)) for place, cells in _csv_table(text, _check_header)]
+        results = Results.from_rows([row for _, row in rows], [place for place, _ in rows])
         for row in results.rows:
             resolve(spec, row)
     except InvalidInput as error:
@@ -265,10 +265,18 @@ def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -
     return f"{path}: line {line}, column {column}"
 
 
-def _csv_rows(text: str) -> tuple[list[dict[str, Any]], list[str]]:
+def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
+    """A CSV file with a header: every row with its place and its cells by column. `-` reads standard input."""
+    try:
+        return _csv_table(read_text(path), check_header)
+    except InvalidInput as error:
+        name = _name(path)
+        raise (error if error.where.startswith(name) else error.at(name)) from None
+
+
+def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[dict[str, Any]] = []
-    places: list[str] = []
+    rows: list[tuple[str, dict[str, str]]] = []
     header: list[str] = []
     end = 0
     try:
@@ -278,21 +286,20 @@ def _csv_rows(text: str) -> tuple[list[dict[str, Any]], list[str]]:
                 continue
             if not header:
                 header = [cell.strip() for cell in cells]
-                _check_header(header, f"header (line {line})")
+                check_header(header, f"header (line {line})")
                 continue
             place = f"row {len(rows) + 1} (line {line})"
             if len(cells) != len(header):
                 column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
                 what = f"{len(cells)} cells where the header has {len(header)}"
                 raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
-            rows.append(_csv_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), place))
-            places.append(place)
+            rows.append((place, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
     except csv.Error as error:
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None
     if not rows:
         raise InvalidInput("has a header but no rows", hint="one row per measured policy")
-    return rows, places
+    return rows
 
 
 def _check_header(header: Sequence[str], place: str) -> None:

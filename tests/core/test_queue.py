@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factored_scaling.core.conditions import Condition, Order, ScoringSpec
-from factored_scaling.core.queue import ALPHABET, PlannedTrial, plan_queue, policy_labels, read_code, short_codes
+from factored_scaling.core.queue import (
+    ALPHABET,
+    MOST_TRIALS,
+    PlannedTrial,
+    plan_queue,
+    policy_labels,
+    read_code,
+    short_codes,
+)
 from factored_scaling.core.rubric import RUBRICS
 from factored_scaling.errors import InvalidInput
 
@@ -89,8 +97,14 @@ def test_codes_avoid_those_in_use() -> None:
     first = short_codes(2000, random.Random(0))
     second = short_codes(2000, random.Random(0), first)
     assert not set(first) & set(second)
-    with pytest.raises(InvalidInput, match="no 29000 short codes left"):
-        short_codes(29_000, random.Random(0), first)
+    with pytest.raises(InvalidInput, match="no 21000 short codes left"):
+        short_codes(21_000, random.Random(0), first)
+
+
+def test_no_spreadsheet_takes_a_code_for_something_else() -> None:
+    every = short_codes(MOST_TRIALS, random.Random(0))
+    assert all(code[0].isalpha() for code in every)
+    assert not {code for code in every if code == "TRUE" or (code[:3] in ("DEC", "MAY", "SEP") and code[3].isdigit())}
 
 
 @pytest.mark.parametrize(("policies", "match"), [(0, "1 to 2000 policies"), (30, "30 policies × 100 conditions")])

@@ -20,6 +20,7 @@ COMMANDS = {
     "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
     "recommend": ("advise", "How many demonstrations of each factor to collect next."),
     "extend": ("runs", "The recommended demos are collected: start the next round."),
+    "sheet": ("sheet", "Lists for the bench: demos to collect, trials to score, blind."),
     "report": ("report", "One HTML file with everything; figures for a paper."),
     "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
     "run": ("run", "Train and evaluate what is pending."),

@@ -103,12 +103,19 @@ def record_command(
 @click.command("extend")
 @study_argument
 @click.option("--collected", multiple=True, metavar="FACTOR=DEMOS", help="New demos of a factor (or nominal=…).")
+@click.option("--ticked", is_flag=True, help="What was ticked off on the lists of `fsc sheet collect`.")
 @click.option("--as-ordered", is_flag=True, help="Exactly what the last `fsc recommend --save` ordered was collected.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset with the new episodes.")
 @click.option("--compare", is_flag=True, help="With --dataset: only hold it against the order, change nothing.")
 @json_option
 def extend_command(
-    study: str, collected: tuple[str, ...], as_ordered: bool, dataset: Path | None, compare: bool, as_json: bool
+    study: str,
+    collected: tuple[str, ...],
+    ticked: bool,
+    as_ordered: bool,
+    dataset: Path | None,
+    compare: bool,
+    as_json: bool,
 ) -> None:
     """Start the next round: the recommended demonstrations have been collected.
 
@@ -119,14 +126,16 @@ def extend_command(
     \b
     fsc recommend my-study --budget 100 --save
     fsc extend my-study --as-ordered                                    all of it was collected
+    fsc extend my-study --ticked                                        what the lists of fsc sheet say
     fsc extend my-study --collected camera_pose=40 --collected lighting=12     or this instead
     fsc extend my-study --dataset recordings/fold-towel --compare       what is missing so far?
     fsc extend my-study --dataset recordings/fold-towel
     """
     from factored_scaling.cli.start import pairs
+    from factored_scaling.sheets import collected_in_round, listed_in_round
 
-    if bool(collected) + as_ordered + (dataset is not None) != 1:
-        hint = "--collected FACTOR=DEMOS, once per factor, or --as-ordered, or --dataset PATH"
+    if bool(collected) + ticked + as_ordered + (dataset is not None) != 1:
+        hint = "--collected FACTOR=DEMOS, once per factor, or --ticked, or --as-ordered, or --dataset PATH"
         raise InvalidInput("say what was collected", hint=hint)
     if compare and dataset is None:
         raise InvalidInput("there is nothing to compare", where="--compare", hint="give --dataset PATH")
@@ -139,7 +148,13 @@ def extend_command(
             raise NotEnoughData(
                 "no recommendation was saved in this round", hint="`fsc recommend STUDY --budget K --save` first"
             )
-        counts = order["allocation"] if as_ordered and order else pairs(collected, "--collected")
+        if ticked:
+            counts = collected_in_round(opened)
+            order = order or listed_in_round(opened)
+            if not counts:
+                raise NotEnoughData("nothing was ticked off in this round", hint="`fsc sheet import STUDY LIST.csv`")
+        else:
+            counts = order["allocation"] if as_ordered and order else pairs(collected, "--collected")
         before = opened.round.index
         row = opened.extend({name: count for name, count in counts.items() if count}, order)
         if as_json:

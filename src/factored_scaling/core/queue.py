@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from factored_scaling.errors import InvalidInput
 # character and every two neighbours that changed places.
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 _LETTERS, _DIGITS = ALPHABET[8:], ALPHABET[:8]
-MOST_TRIALS = 20_000  # of the 29,791 codes of four characters
+# What spreadsheets would turn into a date or a truth value; codes begin with a letter, so 2E34 cannot be one.
+_SPOILT = re.compile(r"(JAN|FEB|MAR|APR|MAY|JUN|AUG|SEP|DEC)[2-9]|TRUE")
+_MOST_CODES = 22_000  # of the 22,103 that begin with a letter; some three dozen of them are spoilt
+MOST_TRIALS = 20_000
 MOST_POLICIES = 2_000
 
 
@@ -66,13 +70,16 @@ def policy_labels(count: int, generator: random.Random) -> list[str]:
 
 def short_codes(count: int, generator: random.Random, taken: Sequence[str] = ()) -> list[str]:
     """Codes of three characters and a check character, none of them twice."""
-    base, known = len(ALPHABET), set(taken)
-    numbers = generator.sample(range(base**3), min(base**3, count + len(known)))
-    codes = ("".join(ALPHABET[number // base**place % base] for place in range(3)) for number in numbers)
-    free = [whole for code in codes if (whole := code + _check(code)) not in known]
-    if len(free) < count:
+    known, found = set(taken), list[str]()
+    if count + len(known) > _MOST_CODES:
         raise InvalidInput(f"there are no {count} short codes left")
-    return free[:count]
+    while len(found) < count:
+        start = generator.choice(_LETTERS) + generator.choice(ALPHABET) + generator.choice(ALPHABET)
+        code = start + _check(start)
+        if code not in known and not _SPOILT.fullmatch(code):
+            known.add(code)
+            found.append(code)
+    return found
 
 
 def read_code(text: str) -> str | None:

@@ -304,6 +304,13 @@ class Store:
         with self._database.writing() as connection:
             studies.put_document(connection, self._database.now(connection), study, kind, key, body)
 
+    def put_documents(self, study: int, put: Sequence[tuple[str, str, Any]]) -> None:
+        """Several documents at once, each with its kind, key and body; all or none."""
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            for kind, key, body in put:
+                studies.put_document(connection, now, study, kind, key, body)
+
     def document(self, study: int, kind: str, key: str) -> Any | None:
         """The latest document of this kind and key, or None."""
         with self._database.reading() as connection:

@@ -1,0 +1,326 @@
+"""fsc sheet: lists for the bench, and what was written on them"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.scoring import BlindTrial, Scoring
+    from factored_scaling.sheets import Collection
+    from factored_scaling.study import Study
+
+FORMATS = ("html", "csv")
+
+out_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write, .html or .csv; both in the study's folder without it.",
+)
+format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Only this form.")
+
+
+@click.group("sheet")
+def sheet_command() -> None:
+    """Sheets for a day in the lab: which demonstrations to record, which trials to run and score.
+
+    \b
+    fsc sheet collect my-study --budget 40         an operator's list, ordered to spare set-up changes
+    fsc sheet evaluate my-study                    trials in a blind, randomised order
+    fsc sheet import my-study evaluate-1.csv       take a filled-in sheet in
+    fsc sheet status my-study
+    fsc sheet close my-study                       hand the scores over to the study
+    """
+
+
+@sheet_command.command("evaluate")
+@study_argument
+@click.option("--run", "runs", multiple=True, metavar="RUN", help="Only these policies, by id or digest.")
+@click.option("--seed", type=click.IntRange(min=0), help="Draw order, labels and codes from this; drawn without it.")
+@out_option
+@format_option
+def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: Path | None, kind: str | None) -> None:
+    """Queue the trials that `scoring:` in study.yaml asks for, and print them for operators.
+
+    The order is drawn by lot in blocks in which every policy has one trial. Operators see a label such as A7, not which
+    policy it is; `fsc sheet status --unblind` tells whoever starts the policies. Called again while trials are open, it
+    prints the same sheet again.
+
+    \b
+    fsc sheet evaluate my-study
+    fsc sheet evaluate my-study --run 3 --run 4 --out today.html
+    """
+    from factored_scaling.scoring import Scoring
+
+    forms, target = _forms(out, kind), Target.parse(study)
+    with target.study() as opened:
+        waiting = [row for row in opened.store.evaluations(opened.id) if row.closed is None]
+        if waiting and (runs or seed is not None):
+            what = f"trials of evaluation {waiting[-1].number} are still open"
+            raise InvalidInput(what, hint="score and close them first, or print them again without --run and --seed")
+        if waiting:
+            scoring = Scoring.open(opened)
+        else:
+            scoring = Scoring.begin(opened, [opened.run(run).id for run in runs] or None, seed)
+        for form in forms:
+            _write(_place(target, f"evaluate-{scoring.number}", out, form), _evaluation(scoring, form))
+        progress = scoring.progress()
+        click.echo(
+            f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-"
+        )
+
+
+@sheet_command.command("collect")
+@study_argument
+@click.option("--budget", type=int, metavar="K", help="Recommend K demos now and list those.")
+@click.option("--strategy", default="auto", show_default=True, help="How to spend the budget.")
+@click.option("--allocation", multiple=True, metavar="FACTOR=DEMOS", help="List these instead.")
+@out_option
+@format_option
+def collect_command(
+    study: str, budget: int | None, strategy: str, allocation: tuple[str, ...], out: Path | None, kind: str | None
+) -> None:
+    """Turn an allocation into an operator's list: which value of which factor each demonstration shows.
+
+    Values come from `values:` of each factor in study.yaml: those shown least so far, or the widest gaps of a range. A
+    factor's demos stay together, and equal set-ups too. Without --budget and --allocation, it lists what the last
+    `fsc recommend --save` ordered in this round, or prints the newest list again.
+
+    \b
+    fsc sheet collect my-study --budget 40
+    fsc sheet collect my-study --allocation camera_pose=30 --allocation lighting=10 --format csv
+    """
+    from factored_scaling.sheets import begin_collection, open_collection
+
+    if budget is not None and allocation:
+        raise InvalidInput("a budget and an allocation", where="--allocation", hint="give one of them")
+    forms, target = _forms(out, kind), Target.parse(study)
+    with target.study() as opened:
+        wanted = _allocation(target, opened, budget, strategy, allocation)
+        collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
+        for form in forms:
+            _write(_place(target, f"collect-{collection.number}", out, form), _collection(opened, collection, form))
+        done = sum(row.collected for row in collection.rows)
+        click.echo(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
+
+
+@sheet_command.command("import")
+@study_argument
+@click.argument("sheet", type=click.Path(path_type=Path))
+@click.option("--operator", default="sheet", show_default=True, help="Whose sheet it is.")
+@click.option("--partial", is_flag=True, help="Not every trial is filled in yet; take what is there.")
+def import_command(study: str, sheet: Path, operator: str, partial: bool) -> None:
+    """Take in a filled-in SHEET.csv: trials with their scores, or demos ticked off.
+
+    A trial has a score of the rubric, or skip; ended is empty, hazard or step limit. The file is taken in whole or not
+    at all, and the same file twice changes nothing.
+
+    \b
+    fsc sheet import my-study evaluate-1.csv --operator ada
+    fsc sheet import my-study collect-1.csv
+    """
+    from factored_scaling.sheets import import_sheet
+
+    with Target.parse(study).study() as opened:
+        taken = import_sheet(opened, sheet, operator, partial)
+        things = "demos" if taken.collection else "trials"
+        click.echo(f"{taken.new} {things} new of {taken.rows} rows")
+
+
+@sheet_command.command("status")
+@study_argument
+@click.option("--number", type=int, help="Which evaluation; the newest without it.")
+@click.option("--unblind", is_flag=True, help="Show which policy each label is, with its mean so far.")
+@json_option
+def status_command(study: str, number: int | None, unblind: bool, as_json: bool) -> None:
+    """How far the scoring is. Not for operators with --unblind: they should not know which policy they score.
+
+    \b
+    fsc sheet status my-study
+    fsc sheet status my-study --unblind --json       labels and runs, for the program that starts policies
+    """
+    from factored_scaling.scoring import Scoring
+
+    with Target.parse(study).study() as opened:
+        scoring = Scoring.open(opened, number)
+        if as_json:
+            print_json(_status(scoring, unblind))
+            return
+        now = scoring.progress()
+        state = "closed" if now.closed else f"{now.left} to run, {now.claimed} of them under way"
+        title = f"evaluation {scoring.number}: {now.scored} of {now.trials} scored, {now.skipped} skipped, {state}"
+        if not unblind:
+            click.echo(title)
+        else:
+            names = opened.spec.names
+            rows = [
+                [
+                    standing.label,
+                    str(standing.run.id),
+                    *(str(standing.run.demos[name]) for name in names),
+                    str(standing.run.seed),
+                    f"{standing.scored} of {standing.trials}",
+                    "–" if standing.score is None else with_interval(standing.score.mean, standing.score.interval),
+                ]
+                for standing in scoring.standings()
+            ]
+            print_table(title, ["policy", "run", *names, "seed", "scored", "score"], rows)
+
+
+@sheet_command.command("undo")
+@study_argument
+@click.argument("code")
+@click.option("--operator", default="sheet", show_default=True, help="Who takes it back.")
+def undo_command(study: str, code: str, operator: str) -> None:
+    """Take the score of trial CODE back, or its skip. What was said stays in the history.
+
+    \b
+    fsc sheet undo my-study K7PQ
+    """
+    from factored_scaling.core.queue import read_code
+    from factored_scaling.scoring import Scoring
+
+    read = read_code(code)
+    if read is None:
+        raise InvalidInput(f"{code!r} is no code", where="CODE", hint="compare it with the sheet")
+    with Target.parse(study).study() as opened:
+        scoring = Scoring.open(opened)
+        scoring.undo(read, operator, uuid.uuid4().hex)
+        scoring.release(operator)  # nobody stands beside the robot here: the trial is anyone's
+        click.echo(f"trial {read} is open again")
+
+
+@sheet_command.command("close")
+@study_argument
+@click.option("--early", is_flag=True, help="Leave out the trials that nobody scored.")
+def close_command(study: str, early: bool) -> None:
+    """Hand the scores over to the study: they become trials of their runs, which are then done.
+
+    Until then any score can be undone, and `fsc fit --partial` already uses them.
+
+    \b
+    fsc sheet close my-study
+    fsc fit my-study
+    """
+    from factored_scaling.scoring import Scoring
+
+    with Target.parse(study).study() as opened:
+        scoring = Scoring.open(opened)
+        if scoring.progress().closed:
+            click.echo(f"evaluation {scoring.number} is closed already")
+            return
+        new = scoring.close(early)
+        click.echo(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
+
+
+def _allocation(
+    target: Target, study: Study, budget: int | None, strategy: str, allocation: tuple[str, ...]
+) -> dict[str, int] | None:
+    """What to list; None for what was listed before."""
+    from factored_scaling.cli.start import pairs
+    from factored_scaling.sheets import collections
+
+    if allocation:
+        return pairs(allocation, "--allocation")
+    if budget is not None:
+        answer = study.recommend(budget, strategy, weights=target.remix_weights(None, strategy))
+        print_warnings(answer.warnings)
+        return answer.allocation
+    order = study.ordered()
+    # an order is listed once: a list made since is printed again
+    listed = any(collection.created >= study.round.created for collection in collections(study))
+    return dict(order["allocation"]) if order is not None and not listed else None
+
+
+def _collection(study: Study, collection: Collection, form: str) -> str:
+    from factored_scaling.core.collection import setup_changes
+    from factored_scaling.report.sheets import DemoLine, collection_page
+    from factored_scaling.sheets import collection_csv
+
+    if form == "csv":
+        return collection_csv(collection)
+    lines = [
+        DemoLine(number, row.code, row.demo.factor, row.shown or row.demo.value, row.collected)
+        for number, row in enumerate(collection.rows, start=1)
+    ]
+    changes = setup_changes([row.demo for row in collection.rows])
+    return collection_page(study.spec.name, collection.number, lines, changes, time.strftime("%Y-%m-%d"))
+
+
+def _status(scoring: Scoring, unblind: bool) -> dict[str, object]:
+    now = scoring.progress()
+    status: dict[str, object] = {
+        "evaluation": scoring.number,
+        "trials": now.trials,
+        "scored": now.scored,
+        "skipped": now.skipped,
+        "left": now.left,
+        "closed": now.closed,
+    }
+    if unblind:
+        status["policies"] = [
+            {
+                "label": standing.label,
+                "run": standing.run.id,
+                "digest": standing.run.digest,
+                "demos": standing.run.demos,
+                "seed": standing.run.seed,
+                "trials": standing.trials,
+                "scored": standing.scored,
+                "score": None if standing.score is None else standing.score.mean,
+                "interval": None
+                if standing.score is None
+                else [standing.score.interval.low, standing.score.interval.high],
+            }
+            for standing in scoring.standings()
+        ]
+    return status
+
+
+def _evaluation(scoring: Scoring, form: str) -> str:
+    from factored_scaling.report.sheets import TrialLine, evaluation_page
+    from factored_scaling.sheets import evaluation_csv
+
+    if form == "csv":
+        return evaluation_csv(scoring)
+    lines = [TrialLine(t.number, t.code, t.label, t.condition, _done(t)) for t in scoring.trials()]
+    name, day = scoring.study.spec.name, time.strftime("%Y-%m-%d")
+    return evaluation_page(name, scoring.number, scoring.rubric, scoring.step_limit, lines, day)
+
+
+def _done(trial: BlindTrial) -> str:
+    if trial.state == "scored":
+        return f"scored{f' ({trial.ending})' if trial.ending else ''} by {trial.operator}"
+    return f"left out by {trial.operator}" if trial.state == "skipped" else ""
+
+
+def _forms(out: Path | None, kind: str | None) -> tuple[str, ...]:
+    """The forms to write: one when a name or a form is given, else both."""
+    if out is None:
+        return (kind,) if kind else FORMATS
+    form = kind or (out.suffix.lower().removeprefix(".") if str(out) != "-" else "csv")
+    if form not in FORMATS:
+        raise InvalidInput(f"{out} is neither .html nor .csv", where="--out", hint="or say --format")
+    return (form,)
+
+
+def _place(target: Target, stem: str, out: Path | None, form: str) -> Path:
+    return out if out is not None else (target.folder or Path()) / f"{stem}.{form}"
+
+
+def _write(path: Path, text: str) -> None:
+    from factored_scaling.files import write_text
+
+    if str(path) == "-":
+        click.echo(text, nl=False)
+        return
+    write_text(path, text)
+    click.echo(f"wrote {path}")

@@ -1,0 +1,147 @@
+"""`fsc sheet`: a day in the lab by commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STUDY = """\
+name: towel
+factors:
+  camera_pose: {demos: 4, values: [left, right], test_values: [far left, far right]}
+  lighting: {demos: 4, test_values: [dusk, red]}
+construction: one
+points: 2
+scoring: {preset: fold-towel, combinations: 2, repeats: 1}
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    (folder / "study.yaml").write_text(STUDY)
+    return folder
+
+
+def edit(path: Path, column: str, value: Any) -> None:
+    """Fill a column of a CSV; `value` is a text or a function of the row."""
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, column: value(row) if callable(value) else value})
+
+
+def test_from_the_sheet_to_curves(fsc: Any, lab: Path) -> None:
+    made = fsc("sheet", "evaluate", lab, "--seed", 3)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines() == [
+        f"wrote {lab}/evaluate-1.html",
+        f"wrote {lab}/evaluate-1.csv",
+        "evaluation 1: 6 trials, 6 to run",
+    ]
+    page = (lab / "evaluate-1.html").read_text()
+    key = json.loads(fsc("sheet", "status", lab, "--unblind", "--json").stdout)
+    assert [policy["trials"] for policy in key["policies"]] == [2, 2, 2]
+    for policy in key["policies"]:
+        assert policy["digest"] not in page
+    better = {policy["label"]: policy["demos"]["lighting"] for policy in key["policies"]}
+    edit(lab / "evaluate-1.csv", "score", lambda row: "1" if better[row["policy"]] else "0.25")
+    assert fsc("sheet", "import", lab, lab / "evaluate-1.csv").stdout == "6 trials new of 6 rows\n"
+    assert fsc("fit", lab, "--partial").returncode == 0
+    assert fsc("sheet", "close", lab).stdout == "evaluation 1 closed: 6 trials of 3 policies\n"
+    assert fsc("sheet", "close", lab).stdout == "evaluation 1 is closed already\n"
+    answer = json.loads(fsc("recommend", lab, "--budget", 10, "--strategy", "top", "--json").stdout)
+    assert answer["allocation"] == {"camera_pose": 0, "lighting": 10}
+
+
+def test_the_same_sheet_is_printed_again_with_what_is_recorded(fsc: Any, lab: Path) -> None:
+    first = fsc("sheet", "evaluate", lab, "--out", "-").stdout
+    code = first.splitlines()[1].split(",")[1]
+    assert fsc("sheet", "evaluate", lab, "--out", "-").stdout == first
+    sheet = lab / "part.csv"
+    sheet.write_text(f"code,score,ended\n{code},,hazard\n")
+    assert fsc("sheet", "import", lab, sheet, "--partial", "--operator", "ada").stdout == "1 trials new of 1 rows\n"
+    fsc("sheet", "evaluate", lab, "--out", lab / "again.html")
+    assert "scored (hazard) by ada" in (lab / "again.html").read_text()
+    assert fsc("sheet", "undo", lab, code.lower()).stdout == f"trial {code} is open again\n"
+    status = json.loads(fsc("sheet", "status", lab, "--json").stdout)
+    assert (status["scored"], status["left"], "policies" in status) == (0, 6, False)
+    refused = fsc("sheet", "evaluate", lab, "--seed", 1)
+    assert refused.returncode == 2
+    assert "trials of evaluation 1 are still open" in refused.stderr
+
+
+def test_only_some_policies(fsc: Any, lab: Path) -> None:
+    assert fsc("sheet", "evaluate", lab, "--run", 1, "--format", "csv").stdout.splitlines()[-1] == (
+        "evaluation 1: 2 trials, 2 to run"
+    )
+    assert not (lab / "evaluate-1.html").exists()
+    shown = fsc("sheet", "status", lab, "--unblind").stdout
+    assert shown.splitlines()[0] == "evaluation 1: 0 of 2 scored, 0 skipped, 2 to run, 0 of them under way"
+    (line,) = [line.split() for line in shown.splitlines() if line.endswith("–")]
+    assert line[1:] == ["1", "4", "4", "0", "0", "of", "2", "–"]
+
+
+def test_from_a_recommendation_to_the_next_round(fsc: Any, lab: Path) -> None:
+    made = fsc("sheet", "collect", lab, "--allocation", "camera_pose=3", "--allocation", "lighting=1")
+    assert made.stdout.splitlines()[-1] == "list 1: 4 demos, 0 collected"
+    page = (lab / "collect-1.html").read_text()
+    assert page.count('class="qr"') == 4
+    edit(lab / "collect-1.csv", "collected", lambda row: "x" if row["factor"] == "camera_pose" else "")
+    assert fsc("sheet", "import", lab, lab / "collect-1.csv").stdout == "3 demos new of 4 rows\n"
+    assert fsc("sheet", "collect", lab).stdout.splitlines()[-1] == "list 1: 4 demos, 3 collected"
+    extended = fsc("extend", lab, "--ticked")
+    assert "what was collected differs from the order" in extended.stdout
+    assert "3 " in extended.stdout
+    again = fsc("extend", lab, "--ticked")
+    assert again.returncode == 2
+    assert "nothing was ticked off in this round" in again.stderr
+
+
+def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:
+    fsc("import", study, study / "results.csv")
+    fsc("recommend", study, "--budget", 12, "--strategy", "top", "--save")
+    assert fsc("sheet", "collect", study).stdout.splitlines()[-1] == "list 1: 12 demos, 0 collected"
+    assert fsc("sheet", "collect", study).stdout.splitlines()[-1] == "list 1: 12 demos, 0 collected"
+    by_budget = fsc("sheet", "collect", study, "--budget", 5, "--strategy", "top", "--out", "-")
+    rows = list(csv.DictReader(by_budget.stdout.splitlines()))
+    assert [row["factor"] for row in rows] == ["camera_pose"] * 3 + ["distractor"] * 2
+    assert by_budget.stderr == "list 2: 5 demos, 0 collected\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sheet", "status", "LAB"], "no trials are queued yet; `fsc sheet evaluate STUDY` queues them"),
+        (["sheet", "close", "LAB"], "no trials are queued yet"),
+        (["sheet", "collect", "LAB"], "no list of demos was made yet; `fsc sheet collect STUDY --budget K` makes one"),
+        (["sheet", "collect", "LAB", "--budget", "3", "--allocation", "lighting=1"], "a budget and an allocation"),
+        (["sheet", "collect", "LAB", "--allocation", "lightning=1"], "did you mean lighting"),
+        (["sheet", "collect", "LAB", "--budget", "3"], "the curve of camera_pose needs scores"),
+        (["sheet", "evaluate", "LAB", "--run", "99"], "no run '99'"),
+        (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "neither .html nor .csv"),
+        (["sheet", "import", "LAB", "nowhere.csv"], "nowhere.csv: no such file"),
+        (["sheet", "undo", "LAB", "ABCD"], "'ABCD' is no code"),
+        (["extend", "LAB", "--ticked", "--as-ordered"], "say what was collected"),
+    ],
+)
+def test_mistakes_are_one_line(fsc: Any, lab: Path, arguments: list[str], message: str) -> None:
+    answer = fsc(*(str(lab) if argument == "LAB" else argument for argument in arguments))
+    assert answer.returncode == 2
+    assert len(answer.stderr.splitlines()) == 1
+    assert message in answer.stderr
+    assert fsc("sheet", "status", lab).returncode == 2  # nothing was queued on the way
+
+
+def test_a_mistake_in_scoring_is_placed(fsc: Any, lab: Path) -> None:
+    (lab / "study.yaml").write_text(STUDY.replace("fold-towel, c", "fold-towels, c"))
+    answer = fsc("plan", lab)
+    assert answer.returncode == 2
+    assert "study.yaml: line 7, column 11: scoring.preset: unknown preset 'fold-towels'" in answer.stderr

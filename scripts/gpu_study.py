@@ -395,6 +395,14 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
                 orders[seed][tuple(answer.allocation.values())].append(row)
                 say(f"seed {seed}, K = {budget}, {method}:", answer.allocation, "predicted", row["predicted"])
 
+    for given in json.loads(options.orders.read_text()) if options.orders else ():
+        if (str(given["seed"]), str(given["budget"]), given["method"]) not in done and given["seed"] in orders:
+            row = {"task": options.task, "demos": options.demos, **{k: given[k] for k in ("seed", "budget", "method")}}
+            row["predicted"] = "" if given["predicted"] is None else f"{given['predicted']:.4f}"
+            row |= {f"collect:{name}": given["order"][name] for name in files.factors}
+            orders[given["seed"]][tuple(given["order"][name] for name in files.factors)].append(row)
+            say(f"seed {given['seed']}, K = {given['budget']}, {given['method']}:", given["order"])
+
     def gather(seed: int) -> Dataset:
         asked = list(orders[seed])
         most = {name: max(order[i] for order in asked) for i, name in enumerate(files.factors)}
@@ -451,6 +459,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each draws demonstrations and weights anew")
     parser.add_argument("--budgets", type=int, nargs="+", default=[100])
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES)[:4])
+    parser.add_argument("--orders", type=Path, help="orders made elsewhere: [{seed, budget, method, predicted, order}]")
     parser.add_argument("--variants", type=json.loads, default={"as given": {}})
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--states", type=int, default=6, help="initial states per held-out setting")

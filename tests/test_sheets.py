@@ -236,11 +236,12 @@ class TestCollection:
             ({"collected": "perhaps"}, r"row 1 \(line 2\), column collected: expected a tick or nothing"),
             ({"collected": "x", "factor": "lighting"}, r"column factor: \w+ is a demo of camera_pose, not lighting"),
             ({"code": "ZZZZ"}, r"row 1 \(line 2\), column code"),
+            ({"collected": "x", "episode": "17"}, r"row 2 \(line 3\), column episode: episode 17 is already that of"),
         ],
     )
     def test_mistakes_are_placed(self, study: Study, tmp_path: Path, changes: dict[str, str], match: str) -> None:
         rows = rows_of(collection_csv(begin_collection(study, {"camera_pose": 2})))
-        rows[1]["collected"] = "x"
+        rows[1] |= {"collected": "x", "episode": "17"}
         rows[0] |= changes
         with pytest.raises(InvalidInput, match=match):
             import_sheet(study, write(tmp_path / "list.csv", rows), "ada")

@@ -192,8 +192,19 @@ def collection_csv(collection: Collection) -> str:
     return out.getvalue()
 
 
+def labels_csv(study: Study) -> tuple[str, int]:
+    """What was ticked off with an episode, as `fsc label --csv` reads it; and how many were ticked off without one."""
+    ticked = [row for collection in collections(study) for row in collection.rows if row.collected]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["episode", "factor", "value"])
+    writer.writerows([row.episode, row.demo.factor, row.shown or row.demo.value] for row in ticked if row.episode)
+    return out.getvalue(), sum(not row.episode for row in ticked)
+
+
 def _import_collection(study: Study, rows: _Rows) -> int:
     known = {row.code: row for collection in collections(study) for row in collection.rows}
+    episodes = {row.episode: row.code for row in known.values() if row.episode}
     fresh: list[tuple[str, str, Any]] = []
     for code, place, cells in _by_code(rows, known):
         tick = cells["collected"].lower()
@@ -206,8 +217,11 @@ def _import_collection(study: Study, rows: _Rows) -> int:
         if cells.get("factor", demo.factor) != demo.factor:
             what = f"{code} is a demo of {demo.factor}, not {cells['factor']}"
             raise InvalidInput(what, where=f"{place}, column factor", hint="have cells been moved?")
-        shown = "" if value == demo.value else value
-        body = {"shown": shown, "episode": cells.get("episode", ""), "note": cells.get("note", "")}
+        shown, episode = "" if value == demo.value else value, cells.get("episode", "")
+        if episode and episodes.setdefault(episode, code) != code:
+            what = f"episode {episode} is already that of {episodes[episode]}"
+            raise InvalidInput(what, where=f"{place}, column episode", hint="each row has a recording of its own")
+        body = {"shown": shown, "episode": episode, "note": cells.get("note", "")}
         fresh.append(("collected", code, body))
     study.store.put_documents(study.id, fresh)
     return len(fresh)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+RECORDINGS = Path(__file__).parents[1] / "data" / "lerobot" / "v30-image"
 STUDY = """\
 name: towel
 factors:
@@ -103,6 +105,23 @@ def test_from_a_recommendation_to_the_next_round(fsc: Any, lab: Path) -> None:
     again = fsc("extend", lab, "--ticked")
     assert again.returncode == 2
     assert "nothing was ticked off in this round" in again.stderr
+
+
+def test_episodes_on_the_list_become_labels(fsc: Any, lab: Path) -> None:
+    fsc("sheet", "collect", lab, "--allocation", "camera_pose=1", "--allocation", "lighting=2")
+    refused = fsc("sheet", "labels", lab)
+    assert (refused.returncode, "fill in the column episode" in refused.stderr) == (2, True)
+    edit(lab / "collect-1.csv", "collected", "x")
+    edit(lab / "collect-1.csv", "episode", lambda row: {"1": "2", "2": "0", "3": ""}[row["number"]])
+    edit(lab / "collect-1.csv", "value", lambda row: row["value"] or "candle")
+    fsc("sheet", "import", lab, lab / "collect-1.csv")
+    made = fsc("sheet", "labels", lab, "--out", lab / "labels.csv")
+    assert made.stderr == "warning: 1 demos are ticked off without an episode and are left out\n"
+    assert (lab / "labels.csv").read_text() == "episode,factor,value\n2,camera_pose,left\n0,lighting,candle\n"
+    recordings = Path(shutil.copytree(RECORDINGS, lab / "recordings"))
+    labelled = fsc("label", recordings, "--csv", lab / "labels.csv", "--json")
+    assert labelled.returncode == 0, labelled.stderr
+    assert json.loads(labelled.stdout)["counts"] == {"camera_pose": 1, "lighting": 1}
 
 
 def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:

@@ -11,7 +11,7 @@ import click
 
 from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
 from factored_scaling.cli.target import Target, study_argument
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
     from factored_scaling.scoring import BlindTrial, Scoring
@@ -38,6 +38,7 @@ def sheet_command() -> None:
     fsc sheet import my-study evaluate-1.csv       take a filled-in sheet in
     fsc sheet status my-study
     fsc sheet close my-study                       hand the scores over to the study
+    fsc sheet labels my-study                      episodes and what they show, for fsc label
     """
 
 
@@ -133,6 +134,27 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
         taken = import_sheet(opened, sheet, operator, partial)
         things = "demos" if taken.collection else "trials"
         click.echo(f"{taken.new} {things} new of {taken.rows} rows")
+
+
+@sheet_command.command("labels")
+@study_argument
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
+def labels_command(study: str, out: Path | None) -> None:
+    """The episodes written on the lists, with factor and value, for `fsc label`.
+
+    \b
+    fsc sheet labels my-study --out labels.csv
+    fsc label recordings/fold-towel --csv labels.csv
+    """
+    from factored_scaling.sheets import labels_csv
+
+    with Target.parse(study).study() as opened:
+        text, without = labels_csv(opened)
+    if text.count("\n") == 1:
+        raise NotEnoughData("no row that is ticked off names its episode", hint="fill in the column episode")
+    _write(out if out is not None else Path("-"), text)
+    if without:
+        click.echo(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
 
 
 @sheet_command.command("status")

@@ -37,6 +37,8 @@ def dataset(fsc: Fsc, tmp_path: Path) -> Path:
 @pytest.fixture
 def study(fsc: Fsc, dataset: Path, tmp_path: Path) -> Path:
     done(fsc("init", tmp_path / "study", "--dataset", dataset, "--construction", "one", "--points", "2"))
+    assert not (tmp_path / "study/study.db").exists()  # so that policy and trainer can still be chosen
+    done(fsc("runs", tmp_path / "study"))
     return tmp_path / "study"
 
 
@@ -93,6 +95,7 @@ def test_labels_that_are_not_clean_stop_the_beginning(fsc: Fsc, dataset: Path, t
     assert not (tmp_path / "study").exists()
     answer = fsc("init", tmp_path / "study", "--dataset", root, "--leave-out")
     assert "left out: doubly varied: episode 10 varies lighting and camera_pose" in answer.stderr
+    done(fsc("runs", tmp_path / "study"))
     with Study.open(tmp_path / "study/study.db") as opened:
         assert opened.spec.sizes == {"camera_pose": 4, "lighting": 4}
 

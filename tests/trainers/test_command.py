@@ -240,7 +240,7 @@ def test_neither_and_both_are_told(tmp_path: Path) -> None:
     )
     assert "not by both" in fsc("run", tmp_path, code=2).stderr
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 2}\n")
-    assert "neither a trainer nor a simulator task" in fsc("run", tmp_path, code=2).stderr
+    assert "no dataset, no trainer and no simulator task" in fsc("run", tmp_path, code=2).stderr
 
 
 @pytest.mark.slow

@@ -54,7 +54,9 @@ def run_command(
     retry_failed: bool,
     lease: float,
 ) -> None:
-    """Train and evaluate every pending run, in the simulator or with the program that `trainer:` in study.yaml names.
+    """Train and evaluate every pending run, in the simulator or with what `trainer:` in study.yaml names.
+
+    A study of a LeRobot dataset without a trainer gets our own diffusion policy; people measure it.
 
     Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
     machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
@@ -102,18 +104,19 @@ def run_command(
 
 def check_settings(spec: StudySpec, folder: Path) -> None:
     """A mistake in trainer, task, policy or evaluation is told before a worker starts."""
-    if spec.trainer:
-        from factored_scaling.trainers import load_trainer, trainer_settings
+    from factored_scaling.trainers import load_trainer, trainer_settings
 
+    trainer = trainer_settings(spec)
+    if trainer:
         if spec.task is not None:
             what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
             raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
-        load_trainer(trainer_settings(spec), spec.policy, folder, None)
+        load_trainer(trainer, spec.policy, folder, None)
     elif spec.task is not None:
         _check_simulated(spec)
     else:
-        hint = "add `trainer:` with your own command, or `task: tabletop/pick-place`; or `fsc record` scores yourself"
-        raise InvalidInput("this study names neither a trainer nor a simulator task", where="trainer", hint=hint)
+        hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
+        raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
 
 
 def mixed_trainers(study: Study, folder: Path) -> list[str]:
@@ -121,10 +124,10 @@ def mixed_trainers(study: Study, folder: Path) -> list[str]:
     from factored_scaling.trainers import load_trainer, trainer_settings
     from factored_scaling.work import TRAINED
 
-    spec = study.spec
-    if not spec.trainer:
+    trainer = trainer_settings(study.spec)
+    if not trainer:
         return []
-    now = load_trainer(trainer_settings(spec), spec.policy, folder, None).described
+    now = load_trainer(trainer, study.spec.policy, folder, None).described
     kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
     other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
     if not other:

@@ -60,7 +60,8 @@ def init_command(
 ) -> None:
     """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
 
-    Without --factor and --dataset the file holds four example factors to replace; the record is then made on first use.
+    Without --factor and --dataset the file holds four example factors to replace. Unless factors are given here the
+    record is made on first use, so that the file can be edited before.
 
     \b
     fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20
@@ -76,7 +77,6 @@ def init_command(
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
-    index: Dataset | None = None
     if dataset is not None:
         if factors or nominal:
             raise InvalidInput("factors and demos come from its labels", where="--dataset", hint="leave --factor out")
@@ -88,16 +88,16 @@ def init_command(
     spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     moderate(spec)
     write_text(declared, _yaml(spec))
-    if factors or index is not None:
+    if factors:
         try:
-            Study.create(spec, record, index).close()
+            Study.create(spec, record).close()
         except BaseException:
             declared.unlink()
             raise
-    complete = bool(factors) or index is not None
-    for path in (declared, record)[: 2 if complete else 1]:
+    for path in (declared, record)[: 2 if factors else 1]:
         click.echo(f"wrote {path}")
-    click.echo(f"next: {'' if complete else 'edit the factors, then '}`fsc plan {folder}`")
+    edit = "choose `policy:` and `trainer:` in it, then " if dataset else "" if factors else "edit the factors, then "
+    click.echo(f"next: {edit}`fsc plan {folder}`")
 
 
 def _labelled(root: Path, leave_out: bool) -> Dataset:

@@ -254,7 +254,11 @@ def keep_policy(training: Training, learner: DiffusionLearner, ids: Sequence[str
         "kind": "diffusion-policy",
         "config": policy.config.to_mapping(),
         "shape": list(policy.shape),
-        "statistics": {"state": policy.state_scaling.to_mapping(), "action": policy.action_scaling.to_mapping()},
+        "statistics": {
+            "of": "the episodes listed here, and no others",
+            "state": policy.state_scaling.to_mapping(),
+            "action": policy.action_scaling.to_mapping(),
+        },
         "episodes": list(ids),
         "seed": learner.seed,
         "updates": training.step,

@@ -1,7 +1,7 @@
-"""Trainers for other people's stacks: what a study's `trainer:` names, behind the ports.
+"""Trainers of policies that people or programs outside measure: what a study's `trainer:` names, behind the ports.
 
-A trainer here runs a program in an environment of its own; nothing of it is imported. It leaves a policy in the run's
-folder, and says in a small JSON what was measured, if anything was.
+`diffusion` is our own policy on a LeRobot dataset. The others run a program in an environment of its own; nothing of it
+is imported. Each leaves a policy in the run's folder and says what was measured, if anything was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from factored_scaling.errors import UnknownName
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.outcome import Outcome
 
-KINDS = ("command", "lerobot")
+KINDS = ("command", "diffusion", "lerobot")
+ON_A_DATASET = ("diffusion", "lerobot")  # kinds that take their episodes from the study's `dataset:`
 
 
 class OutsideTrainer(Protocol):
@@ -46,11 +47,15 @@ class UnknownTrainer(UnknownName):
 
 
 def trainer_settings(spec: StudySpec) -> dict[str, Any]:
-    """The study's `trainer:`; LeRobot's takes its episodes from the study's `dataset:` unless it names another."""
+    """The study's `trainer:`, told where the study's dataset is unless it names another.
+
+    A study with a dataset and no trainer gets our own policy. Empty when the simulator trains, or nobody.
+    """
     settings = dict(spec.trainer)
-    if settings.get("kind") == "lerobot" and spec.dataset is not None:
-        settings.setdefault("dataset", spec.dataset)
-    return settings
+    if spec.dataset is None or spec.task is not None:
+        return settings
+    settings = settings or {"kind": "diffusion"}
+    return {"dataset": spec.dataset, **settings} if settings.get("kind") in ON_A_DATASET else settings
 
 
 def load_trainer(
@@ -67,6 +72,10 @@ def load_trainer(
         return LerobotTrainer(
             LerobotPolicy.from_mapping(policy), LerobotSettings.from_mapping(settings, policy, place), place, device
         )
+    if kind == "diffusion":
+        from factored_scaling.trainers.diffusion import DiffusionSettings, DiffusionTrainer
+
+        return DiffusionTrainer(DiffusionSettings.from_mapping(settings, policy, home.resolve()), home, device)
     from factored_scaling.trainers.command import CommandSettings, CommandTrainer
 
     return CommandTrainer(CommandSettings.from_mapping(settings, policy), home, device)

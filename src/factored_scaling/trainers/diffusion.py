@@ -1,0 +1,120 @@
+"""The `diffusion` trainer: our own diffusion policy on the episodes of a LeRobot dataset; people measure it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import UnknownKey
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.data.shelf import FrameShelf
+from factored_scaling.errors import InvalidInput
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.ports import Progress
+from factored_scaling.trainers.outcome import Outcome
+
+if TYPE_CHECKING:
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+
+IMAGE_SIZE = 96  # pixels a side: a whole dataset at this size fits into memory
+AT_ONCE = 16  # episodes read between two saves of the cache
+
+
+@dataclass(frozen=True)
+class DiffusionSettings:
+    """What a study's `trainer:` and `policy:` say for our own policy."""
+
+    # the labelled LeRobot dataset
+    dataset: Path
+    config: DiffusionConfig
+    # what pictures are resized to before training
+    image_size: int = IMAGE_SIZE
+    # the cameras that the policy sees; all of them without
+    cameras: tuple[str, ...] = ()
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
+        """Read `trainer:` and `policy:`; paths are seen from the study's folder."""
+        for key in data:
+            if key not in ("kind", "dataset"):
+                raise UnknownKey(str(key), ("kind", "dataset"), where=f"trainer.{key}")
+        place = data.get("dataset")
+        if not isinstance(place, str) or not place:
+            raise InvalidInput("no dataset", where="dataset", hint="give the path of a labelled LeRobot dataset")
+        cameras = policy.get("cameras", [])
+        if not isinstance(cameras, list) or not all(isinstance(name, str) for name in cameras):
+            raise InvalidInput(f"expected a list of cameras, not {shown(cameras)}", where="policy.cameras")
+        size = whole(policy.get("image_size", IMAGE_SIZE), "policy.image_size", least=8, what="value")
+        own = {key: value for key, value in policy.items() if key not in ("image_size", "cameras")}
+        try:
+            config = DiffusionConfig.from_mapping(own)
+        except InvalidInput as error:
+            raise error.at("policy") from None
+        return cls(home / Path(place).expanduser(), config, size, tuple(cameras))
+
+
+class DiffusionTrainer:
+    """Trains each run on its episodes' frames, which are read once and kept in STUDY/demos."""
+
+    def __init__(self, settings: DiffusionSettings, home: Path, device: str | None = None) -> None:
+        self.settings = settings
+        self.folder = home.resolve()
+        self._device = device or "cpu"
+        cameras = "".join(f"-{name}" for name in settings.cameras)
+        self._shelf = FrameShelf(self.folder / "demos" / f"lerobot-{settings.image_size}{cameras}")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What makes the policies, for the record."""
+        return {"kind": "diffusion"}
+
+    def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
+        """Train the run's policy in `folder`, going on where it stopped."""
+        from factored_scaling.policies.diffusion import train_diffusion
+
+        table = self.frames(run.episodes, progress)
+        if self.settings.config.relative_actions and table.state.shape != table.action.shape:
+            what = f"states have {table.state.shape[1]} numbers, actions {table.action.shape[1]}"
+            raise InvalidInput(what, where="policy.relative_actions", hint="leave it off for this dataset")
+        train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device)
+
+    def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
+        """Where the policy lies; a robot is measured by people."""
+        from factored_scaling.policies.checkpoint import read_description
+        from factored_scaling.policies.diffusion import NAME
+
+        described = read_description(folder, NAME)
+        return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
+
+    def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """The episodes' frames at the policy's size, from the cache or out of the dataset."""
+        missing = self._shelf.missing(ids)
+        if missing:
+            self._read(missing, progress)
+        return self._shelf.select(ids)
+
+    def _read(self, ids: Sequence[str], progress: Progress) -> None:
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+        from factored_scaling.data.lerobot.labels import read_labels
+        from factored_scaling.data.lerobot.table import frame_table
+
+        dataset = LerobotDataset.open(self.settings.dataset)
+        numbers, labels = self._places(dataset, ids), read_labels(dataset.root)
+        for start in range(0, len(ids), AT_ONCE):
+            progress(start, len(ids), "reading frames")
+            batch = ids[start : start + AT_ONCE]
+            varied = {id_: labels[id_].factors[:1] if id_ in labels else () for id_ in batch}
+            wanted = {numbers[id_]: (id_, next(iter(varied[id_]), None)) for id_ in batch}
+            table = frame_table(dataset, wanted, self.settings.image_size, self.settings.cameras)
+            self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
+        progress(len(ids), len(ids), "reading frames")
+
+    def _places(self, dataset: LerobotDataset, ids: Sequence[str]) -> dict[str, int]:
+        from factored_scaling.data.lerobot.identity import indices_of
+
+        return dict(zip(ids, indices_of(dataset, ids), strict=True))

@@ -1,0 +1,128 @@
+"""Our own diffusion policy on the episodes of a LeRobot dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.conftest import run_fsc
+from tests.data.lerobot_cases import CAMERA, episode, write
+
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.data.lerobot.dataset import LerobotDataset
+from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.errors import InvalidInput
+from factored_scaling.policies.diffusion import load_policy
+from factored_scaling.study import Study
+from factored_scaling.trainers import load_trainer, trainer_settings
+from factored_scaling.trainers.diffusion import DiffusionTrainer
+
+TINY: dict[str, Any] = {
+    "widths": [8, 8],
+    "encoder_width": 2,
+    "updates": 3,
+    "batch": 4,
+    "horizon": 4,
+    "execute": 2,
+    "image_size": 16,
+}
+
+
+def silent(done: int, total: int, note: str = "") -> None: ...
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return write(tmp_path / "data", range(6))
+
+
+def trainer(dataset: Path, home: Path, **policy: Any) -> DiffusionTrainer:
+    made = load_trainer({"kind": "diffusion", "dataset": str(dataset)}, {**TINY, **policy}, home, "cpu")
+    assert isinstance(made, DiffusionTrainer)
+    return made
+
+
+def done(answer: subprocess.CompletedProcess[str]) -> str:
+    assert answer.returncode == 0, answer
+    return answer.stdout
+
+
+def test_frames_are_those_of_the_episodes_and_are_kept(dataset: Path, tmp_path: Path) -> None:
+    ids, made = episode_ids(LerobotDataset.open(dataset)), trainer(dataset, tmp_path)
+    table = made.frames([ids[4], ids[1]], silent)
+    assert np.array_equal(table.images[:3, 0], episode(4, 3)[CAMERA].transpose(0, 3, 1, 2))
+    assert np.array_equal(table.action[3:], episode(1, 4)["action"])
+    shutil.rmtree(dataset)
+    again = trainer(dataset, tmp_path).frames([ids[1]], silent)
+    assert np.array_equal(again.images, table.images[3:])
+
+
+def test_the_checkpoint_says_whose_statistics_it_has(dataset: Path, tmp_path: Path) -> None:
+    ids = episode_ids(LerobotDataset.open(dataset))
+    chosen = (ids[0], ids[3])
+    trainer(dataset, tmp_path).train(RunSpec(chosen, TINY), tmp_path / "run", silent)
+    described = load_policy(tmp_path / "run").description
+    assert described["statistics"]["of"] == "the episodes listed here, and no others"
+    assert described["episodes"] == list(chosen)
+    actions = np.concatenate([episode(seed, 3 + seed % 4)["action"] for seed in (0, 3)])
+    middle = (actions.min(0) + actions.max(0)) / 2
+    assert described["statistics"]["action"]["offset"] == pytest.approx(middle, abs=1e-6)
+
+
+def test_episodes_that_the_dataset_lost_are_named(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no episode with id 0{16} \(1 of 1 missing\)"):
+        trainer(dataset, tmp_path).frames(["0" * 16], silent)
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy", "message"),
+    [
+        ({}, {}, "dataset: no dataset"),
+        ({"dataset": "x", "python": "y"}, {}, "unknown key 'python'"),
+        ({"dataset": "x"}, {"image_size": 2}, "policy.image_size"),
+        ({"dataset": "x"}, {"cameras": "top"}, "policy.cameras: expected a list of cameras"),
+        ({"dataset": "x"}, {"widths": "wide"}, "policy: widths"),
+    ],
+)
+def test_mistakes_are_told_before_training(
+    settings: dict[str, Any], policy: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_trainer({"kind": "diffusion", **settings}, policy, tmp_path, "cpu")
+
+
+def test_differences_from_the_state_need_the_same_quantities(dataset: Path, tmp_path: Path) -> None:
+    ids = episode_ids(LerobotDataset.open(dataset))
+    with pytest.raises(InvalidInput, match="states have 3 numbers, actions 2"):
+        trainer(dataset, tmp_path, relative_actions=True).train(RunSpec((ids[0],)), tmp_path / "run", silent)
+
+
+def test_a_study_with_a_dataset_needs_no_trainer() -> None:
+    spec = StudySpec({"lighting": 3}, dataset="data")
+    assert trainer_settings(spec) == {"dataset": "data", "kind": "diffusion"}
+    assert trainer_settings(spec.changed(trainer={"kind": "lerobot"})) == {"dataset": "data", "kind": "lerobot"}
+    assert trainer_settings(spec.changed(trainer={"command": "mine"})) == {"command": "mine"}
+    assert trainer_settings(spec.changed(task="tabletop/insert")) == {}
+    assert trainer_settings(StudySpec({"lighting": 3})) == {}
+
+
+def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_path: Path) -> None:
+    done(run_fsc("label", dataset, "--rule", "0-2: camera_pose", "--rule", "3-5: lighting"))
+    study = tmp_path / "study"
+    done(run_fsc("init", study, "--dataset", dataset, "--construction", "one", "--points", "2"))
+    with (study / "study.yaml").open("a") as file:
+        file.write(f"policy: {json.dumps(TINY)}\n")
+    assert "3 policies are trained and wait for trials" in done(run_fsc("run", study, "--workers", "1"))
+    with Study.open(study / "study.db") as opened:
+        assert [run.state for run in opened.runs()] == ["trained"] * 3
+        for run in opened.runs():
+            assert set(load_policy(study / "runs" / run.digest).description["episodes"]) == set(run.spec.episodes)
+    for number in ("1", "2", "3"):
+        done(run_fsc("record", study, number, "1", "0", "1", "--done"))
+    assert "camera_pose" in done(run_fsc("recommend", study, "--budget", "10"))

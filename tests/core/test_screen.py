@@ -26,12 +26,12 @@ def test_the_order_is_this_one_for_ever() -> None:
     thirds = [[int(3 * part) for part in kept] for kept in order(5, 7)]
     assert thirds == [
         [3, 3, 3, 3, 3],
-        [0, 1, 3, 3, 3],
-        [3, 3, 2, 0, 1],
-        [3, 2, 0, 3, 3],
-        [1, 3, 3, 1, 2],
-        [3, 0, 3, 2, 3],
-        [2, 3, 1, 3, 0],
+        [0, 0, 3, 3, 3],
+        [3, 3, 0, 0, 0],
+        [3, 0, 0, 3, 3],
+        [0, 3, 3, 0, 0],
+        [3, 0, 3, 0, 3],
+        [0, 3, 0, 3, 0],
     ]
 
 
@@ -58,10 +58,10 @@ def test_every_prefix_is_balanced(count: int, policies: int) -> None:
         assert np.abs(together).mean() < 0.3  # random halves of as many policies are no better
 
 
-def test_a_factor_is_seen_at_every_depth() -> None:
-    kept = order(8, 8)
-    for factor in range(8):
-        assert {policy[factor] for policy in kept} == {*DEPTHS, Fraction(1)}
+def test_a_pattern_that_comes_up_again_keeps_more() -> None:
+    alternating = [((kept, 1), (1, kept)) for kept in DEPTHS]
+    assert order(2, 7) == [(1, 1), *itertools.chain.from_iterable(alternating)]
+    assert len(set(order(3, 19))) == 19
 
 
 def test_plan_trains_the_full_data_policy_first_and_may_stop_anywhere() -> None:

@@ -27,7 +27,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     """Show what would be trained: demos per factor for every distinct policy, in the order to train them.
 
     The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
-    possible as early as it can be. `screen` has no curves: every policy thins about half of the factors, and one may
+    possible as early as it can be. `screen` has no curves: every policy leaves out half of the factors, and one may
     stop after any of them. Nothing is trained or written.
 
     \b

@@ -1,20 +1,21 @@
-"""The screening order: policies that each thin about half of the factors, so that every one tells of every factor."""
+"""The screening order: policies that each leave out half of the factors, so that every one tells of every factor."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-# What is kept of a factor when it is thinned: the k-th time, the k-th of these, over and over.
+# What thinned factors keep: nothing tells most. A pattern that comes up again keeps more.
 DEPTHS = (Fraction(0), Fraction(1, 3), Fraction(2, 3))
 
 
 def screening_order(count: int) -> Iterator[tuple[Fraction, ...]]:
     """The part of each factor's demonstrations that every policy keeps, policy after policy, without end.
 
-    The first keeps everything. Each further one thins half of the factors: those that bring every factor nearest to
-    being thinned half of the time, and any two to being thinned together as often as apart, given the policies
+    The first keeps everything. Each further one leaves out half of the factors: those that bring every factor nearest
+    to being left out half of the time, and any two to being left out together as often as apart, given the policies
     before. Every prefix is a design, so one may stop anywhere. Whole numbers decide and ties go to the factors declared
     first: the order is the same on every machine.
     """
@@ -22,14 +23,15 @@ def screening_order(count: int) -> Iterator[tuple[Fraction, ...]]:
     # sums over policies so far of z_i·z_j and of z_i, where z is −1 for a thinned factor and +1 for a kept one
     together = [[int(i != j) for j in range(count)] for i in range(count)]
     alone = [1] * count
-    thinned = [0] * count
+    seen: Counter[tuple[int, ...]] = Counter()
     for number in itertools.count():
         half = max(1, (count + number % 2) // 2)
         signs = _next(half, together, alone)
-        yield tuple(DEPTHS[(thinned[i] + i) % len(DEPTHS)] if sign < 0 else Fraction(1) for i, sign in enumerate(signs))
+        depth = DEPTHS[seen[tuple(signs)] % len(DEPTHS)]
+        yield tuple(depth if sign < 0 else Fraction(1) for sign in signs)
+        seen[tuple(signs)] += 1
         for i, sign in enumerate(signs):
             alone[i] += sign
-            thinned[i] += sign < 0
             for j, other in enumerate(signs):
                 together[i][j] += sign * other if i != j else 0
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from factored_scaling.policies.remix import RemixResult
 
 CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
+REPORT_EVERY = 16  # trials between two reports of progress
 DEMOS_AT_ONCE = 64  # demonstrations made between two reports of progress
 DATASET_STRIDE = 100_000  # dataset seed s numbers its episodes from s times this
 NOMINAL = "nominal"
@@ -141,20 +142,26 @@ class Lab:
         samplers = [Sampler(load_policy(folder, self.device)) for folder in folders]
         execute = samplers[0].policy.config.execute
         conditions = self.conditions(runs[0].evaluation)
+        total = len(conditions) * len(runs)
         for start in range(0, len(conditions), CHUNK):
             chunk = conditions[start : start + CHUNK]
-            progress(start, len(conditions), "rolling out")
             missing = [one for one in range(len(runs)) if any(condition.key not in done[one] for condition in chunk)]
+            behind = start * len(runs) + len(chunk) * (len(runs) - len(missing))
+            progress(behind, total, "rolling out")
             seeds = [runs[one].seed * len(conditions) + start for one in missing]
             team = Team([samplers[one] for one in missing], seeds, len(chunk))
-            for row, score in self.task.rollout_many(team, len(missing), chunk, execute, self.device):
+            rolled = self.task.rollout_many(team, len(missing), chunk, execute, self.device)
+            for count, (row, score) in enumerate(rolled, 1):
                 condition = chunk[row % len(chunk)]
                 assert condition.factor is not None
                 yield (
                     missing[row // len(chunk)],
                     Trial(condition.key, score, (condition.factor,), str(condition.setting)),
                 )
-        progress(len(conditions), len(conditions), "rolling out")
+                # A stop must not have to wait for all policies' rollouts.
+                if count % REPORT_EVERY == 0:
+                    progress(behind + count, total, "rolling out")
+        progress(total, total, "rolling out")
 
     def conditions(self, evaluation: Mapping[str, Any]) -> list[Condition]:
         """Factors × held-out settings × initial states; neighbours differ in factor, so a chunk is a fair sample."""

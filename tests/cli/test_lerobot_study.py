@@ -169,6 +169,31 @@ def test_a_dataset_of_the_new_episodes_alone_is_told(fsc: Fsc, dataset: Path, or
     assert "10 demos of the study are not in this dataset; training needs one that holds them all" in told
 
 
+def test_labels_are_held_against_the_operators_list(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    done(fsc("sheet", "collect", ordered, "--out", ordered / "list.csv"))
+    lines = (ordered / "list.csv").read_text().splitlines()
+    for row, (value, episode) in enumerate([("left", 10), ("right", 11), ("high", 12), ("low", 99)], start=1):
+        cells = lines[row].split(",")
+        lines[row] = ",".join([*cells[:3], value, "x", str(episode), ""])
+    (ordered / "list.csv").write_text("\n".join(lines) + "\n")
+    done(fsc("sheet", "import", ordered, ordered / "list.csv"))
+    root = second_day(fsc, dataset, [20, 21, 22], "10: camera_pose = left", "11: camera_pose = top", "12: lighting")
+    told = done(fsc("extend", ordered, "--dataset", root))
+    codes = [line.split(",")[1] for line in lines]
+    for sentence in (
+        f"mislabelled? episode 11 is camera_pose = right on the list ({codes[2]}) and labelled camera_pose = top",
+        f"mislabelled? episode 12 is camera_pose = high on the list ({codes[3]}) and labelled lighting",
+        f"episode 99 ({codes[4]} on the list, camera_pose = low) is not in the dataset",
+    ):
+        assert sentence in told
+    assert "episode 10" not in told
+
+
+def test_a_dataset_elsewhere_is_told_before_training(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+    told = done(fsc("extend", ordered, "--dataset", second_day(fsc, dataset, [20], "10: camera_pose")))
+    assert "`dataset:` in study.yaml names another dataset; point it to this one before training" in told
+
+
 def test_renumbered_episodes_are_the_same_demonstrations(fsc: Fsc, dataset: Path, ordered: Path) -> None:
     root = write(dataset.with_name("shuffled"), [20, *reversed(range(10))])
     done(fsc("label", root, "--from", dataset, "--rule", "0: camera_pose"))

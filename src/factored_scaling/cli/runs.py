@@ -14,7 +14,7 @@ from factored_scaling.core.scores import Result, Score, Trial, known_score, pool
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
-    from factored_scaling.data.lerobot.collection import Collected
+    from factored_scaling.data.lerobot.collection import Collected, Listed
     from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 
@@ -142,7 +142,7 @@ def extend_command(
     with Target.parse(study).study() as opened:
         order = opened.ordered()
         if dataset is not None:
-            _extend_from(opened, study, dataset, order, compare, as_json)
+            _extend_from(opened, study, dataset, order or listed_in_round(opened), compare, as_json)
             return
         if as_ordered and order is None:
             raise NotEnoughData(
@@ -177,7 +177,7 @@ def _extend_from(
     from factored_scaling.data.lerobot.collection import collected, labelled
 
     wanted = order["allocation"] if order else None
-    found = collected(labelled(root), opened.dataset, opened.spec.names, wanted)
+    found = collected(labelled(root), opened.dataset, opened.spec.names, wanted, _listed(opened))
     before = opened.round.index
     if not compare:
         if not found.episodes:
@@ -195,11 +195,27 @@ def _extend_from(
         click.echo(f"• {sentence}")
     if wanted is None:
         click.echo("nothing was ordered in this round, so there is nothing to hold it against")
+    home = Target.parse(study).folder or Path()
+    if opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve():
+        click.echo("`dataset:` in study.yaml names another dataset; point it to this one before training")
     if compare:
         click.echo(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
         return
     pending = sum(run.state == "pending" for run in opened.runs())
     click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+
+
+def _listed(opened: Study) -> dict[int, Listed]:
+    """What the lists of this round say of episodes whose number was written down."""
+    from factored_scaling.data.lerobot.collection import Listed
+    from factored_scaling.sheets import collections
+
+    rows = [row for found in collections(opened) if found.created >= opened.round.created for row in found.rows]
+    return {
+        int(row.episode): Listed(row.code, row.demo.factor, row.shown or row.demo.value)
+        for row in rows
+        if row.collected and row.episode.isascii() and row.episode.isdigit()
+    }
 
 
 def _found_entry(opened: Study, found: Collected) -> dict[str, Any]:
@@ -213,6 +229,11 @@ def _found_entry(opened: Study, found: Collected) -> dict[str, Any]:
         "unlabelled": list(found.unlabelled),
         "doubly_varied": list(found.doubly_varied),
         "unknown": {name: list(places) for name, places in found.unknown.items()},
+        "mislabelled": [
+            {"episode": e, "code": said.code, "listed": said.text(), "label": label.text, "value": label.value}
+            for e, said, label in found.mislabelled
+        ],
+        "not_in_dataset": [{"episode": e, "code": said.code, "listed": said.text()} for e, said in found.nowhere],
         "relabelled": [{"episode": e, "was": was, "is": now} for e, was, now in found.relabelled],
         "gone": found.gone,
     }

@@ -10,7 +10,20 @@ from pathlib import Path
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
-from factored_scaling.data.lerobot.labels import NOMINAL, Check, check_labels, listed, read_labels
+from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label, check_labels, listed, read_labels
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What an operator's list says of one recorded episode."""
+
+    code: str
+    factor: str
+    value: str = ""
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.factor} = {self.value}" if self.value else self.factor
 
 
 @dataclass(frozen=True)
@@ -23,6 +36,8 @@ class Collected:
     unlabelled: tuple[int, ...]
     doubly_varied: tuple[int, ...]
     unknown: Mapping[str, tuple[int, ...]]  # numbers of episodes with a label that the study has no factor for
+    mislabelled: tuple[tuple[int, Listed, Label], ...]  # the list and the label disagree
+    nowhere: tuple[tuple[int, Listed], ...]  # on the list, not in the dataset
     relabelled: tuple[tuple[int, str, str], ...]  # number, factor in the study, label now
     gone: int  # episodes of the study that the dataset does not have
 
@@ -61,6 +76,12 @@ class Collected:
             said.append(f"varying more than one factor and left out: {listed('episode', self.doubly_varied)}")
         for name, places in self.unknown.items():
             said.append(f"labelled {name}, which is no factor of the study, and left out: {listed('episode', places)}")
+        for index, listed_as, label in self.mislabelled:
+            now = Listed("", label.text, label.value).text()
+            what = f"{listed_as.text()} on the list ({listed_as.code}) and labelled {now}"
+            said.append(f"mislabelled? episode {index} is {what}; the label counts")
+        for index, listed_as in self.nowhere:
+            said.append(f"episode {index} ({listed_as.code} on the list, {listed_as.text()}) is not in the dataset")
         for index, was, now in self.relabelled:
             said.append(f"episode {index} is {was} in the study and labelled {now} now; the study keeps {was}")
         if self.gone:
@@ -76,8 +97,17 @@ def labelled(root: str | Path) -> Check:
     return check_labels(episode_ids(dataset), read_labels(dataset.root))
 
 
-def collected(check: Check, known: Dataset, factors: Sequence[str], ordered: Mapping[str, int] | None) -> Collected:
-    """What the dataset has beyond the episodes that the study knows."""
+def collected(
+    check: Check,
+    known: Dataset,
+    factors: Sequence[str],
+    ordered: Mapping[str, int] | None,
+    lists: Mapping[int, Listed] | None = None,
+) -> Collected:
+    """What the dataset has beyond the episodes that the study knows.
+
+    `ordered` are demos per factor; `lists` says what operators wrote down of episodes, by number.
+    """
     before = {episode.id: episode.factor or NOMINAL for episode in known.episodes}
     fresh = {index for index, id_ in check.ids.items() if id_ not in before}
     usable: list[Episode] = []
@@ -97,6 +127,11 @@ def collected(check: Check, known: Dataset, factors: Sequence[str], ordered: Map
         for index, label in sorted(check.labels.items())
         if label.id in before and before[label.id] != label.text
     ]
+    wrong = [
+        (index, said, check.labels[index])
+        for index, said in sorted((lists or {}).items())
+        if index in fresh and index in check.labels and not _agree(said, check.labels[index])
+    ]
     return Collected(
         tuple(usable),
         {name: tuple(found) for name, found in places.items()},
@@ -104,9 +139,15 @@ def collected(check: Check, known: Dataset, factors: Sequence[str], ordered: Map
         tuple(index for index in check.unlabelled if index in fresh),
         tuple(index for index in check.doubly_varied if index in fresh),
         {name: tuple(found) for name, found in unknown.items()},
+        tuple(wrong),
+        tuple((index, said) for index, said in sorted((lists or {}).items()) if index not in check.ids),
         tuple(moved),
         len(before) - sum(id_ in before for id_ in check.ids.values()),
     )
+
+
+def _agree(said: Listed, label: Label) -> bool:
+    return said.factor == label.text and (not said.value or not label.value or said.value == label.value)
 
 
 def _above(wanted: Mapping[str, int], there: Mapping[str, int]) -> dict[str, int]:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from run_examples import run_page
 
 from factored_scaling.core.collection import demos_to_collect, setup_changes
 from factored_scaling.core.queue import plan_queue, short_codes
@@ -69,7 +72,20 @@ def sheets() -> dict[str, str]:
     }
 
 
+def recorded_sheet(image: Path) -> None:
+    """The contact sheet of the LeRobot tutorial, from the blocks that the page itself runs up to it."""
+    text = (DOCS / "tutorial-lerobot.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for ran in run_page(text):
+            if ran.error is not None:
+                sys.exit(f"tutorial-lerobot.md, line {ran.block.line}: {ran.error}")
+            if "--sheet sheet.png" in ran.block.body:
+                shutil.copy("sheet.png", image)
+                return
+
+
 def main() -> None:
+    recorded_sheet(DOCS / "images" / "lerobot-sheet.png")
     report = example()
     headline = next(iter(report.recommendations.values()))
     figure = curves_figure(report.spec, headline)

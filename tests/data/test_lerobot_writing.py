@@ -64,6 +64,19 @@ def test_video_shows_what_was_filmed(tmp_path: Path) -> None:
     assert np.abs(pictures_of(tmp_path / "data", 1).astype(int) - (255 - grey)).max() < 10
 
 
+@pytest.mark.parametrize("codec", ["libsvtav1", "h264"])
+def test_no_episode_owes_its_first_picture_to_the_one_before(codec: str, tmp_path: Path) -> None:
+    import av
+
+    with DatasetWriter(tmp_path / "data", 10, features("video", 64), codec=codec) as writer:
+        for seed in range(4):
+            writer.add(episode(seed, 3, 64), "pick")
+    with av.open(str(next((tmp_path / "data").rglob("*.mp4")))) as container:
+        found = [packet for packet in container.demux(video=0) if packet.is_keyframe and packet.pts is not None]
+        keys = {round((packet.pts or 0) * packet.time_base * 10) for packet in found}
+    assert {0, 3, 6, 9} <= keys
+
+
 def test_files_are_split_when_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("factored_scaling.data.lerobot.layout.DATA_MEGABYTES", 0)
     monkeypatch.setattr("factored_scaling.data.lerobot.layout.VIDEO_MEGABYTES", 0)

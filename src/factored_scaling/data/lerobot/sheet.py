@@ -93,15 +93,15 @@ def _figure(dataset: LerobotDataset, check: Check, index: int, picture: NDArray[
 def _picture(check: Check, groups: dict[str, list[int]], pictures: dict[int, NDArray[np.uint8]], path: Path) -> None:
     from PIL import Image, ImageDraw
 
-    cell = SIDE + _CAPTION
-    heights = [_HEADING + cell * -(-len(members) // _COLUMNS) for members in groups.values()]
-    sheet = Image.new("RGB", (_COLUMNS * (SIDE + 8) + 8, sum(heights) + 8), "white")
+    cell, columns = SIDE + _CAPTION, min(_COLUMNS, max(len(members) for members in groups.values()))
+    heights = [_HEADING + cell * -(-len(members) // columns) for members in groups.values()]
+    sheet = Image.new("RGB", (columns * (SIDE + 8) + 8, sum(heights) + 8), "white")
     draw = ImageDraw.Draw(sheet)
     top = 8
     for (name, members), height in zip(groups.items(), heights, strict=True):
         draw.text((8, top + 6), f"{name} ({len(members)})", fill="black", font_size=16)
         for place, index in enumerate(members):
-            row, column = divmod(place, _COLUMNS)
+            row, column = divmod(place, columns)
             left, upper = 8 + column * (SIDE + 8), top + _HEADING + row * cell
             sheet.paste(Image.fromarray(pictures[index]), (left, upper))
             value = check.labels[index].value if index in check.labels else ""

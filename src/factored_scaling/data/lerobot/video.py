@@ -78,9 +78,12 @@ class VideoWriter:
         self._stream = self._container.add_stream(codec, rate=rate, options=OPTIONS[codec])
         self._stream.pix_fmt, self._stream.height, self._stream.width = "yuv420p", *shape
 
-    def add(self, picture: NDArray[np.uint8]) -> None:
-        """Append one frame, height × width × 3."""
-        self._mux(self._av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24"))
+    def add(self, picture: NDArray[np.uint8], first: bool = False) -> None:
+        """Append one frame, height × width × 3; the `first` of an episode owes nothing to the frames before it."""
+        frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+        if first:
+            frame.pict_type = self._av.video.frame.PictureType.I
+        self._mux(frame)
         self.frames += 1
 
     def close(self) -> None:

@@ -226,8 +226,8 @@ class DatasetWriter:
             height, width, _ = pictures.shape[1:]
             writer = self._videos[name] = VideoWriter(path, self.fps, (height, width), self.codec)
         start = writer.frames
-        for picture in pictures:
-            writer.add(picture)
+        for number, picture in enumerate(pictures):
+            writer.add(picture, first=number == 0)
         return video_columns(name, chunk, file, start / self.fps, writer.frames / self.fps)
 
     def _close_videos(self) -> None:

@@ -52,6 +52,7 @@ def test_examples_print_what_the_page_shows(page: Path) -> None:
 
 def test_the_pages_that_must_have_examples_have_them() -> None:
     must = {"README.md", "docs/tutorial.md", "docs/howto/own-trainer.md", "docs/howto/csv-only.md"}
+    must |= {"docs/tutorial-lerobot.md", "docs/howto/lerobot.md"}
     assert must <= {title(page) for page in WITH_EXAMPLES}
 
 

@@ -25,10 +25,11 @@ $(TESTS): $(RUNS)
 quickstart: $(RUNS)
 	$(BIN)/fsc quickstart
 
-# Everything: style, types, room boundaries, all tests. As root on Debian, PostgreSQL and a software renderer are
-# installed when they are missing; elsewhere their tests are skipped, except with CI=true, where they fail.
+# Everything: style, types, room boundaries, all tests. As root on Debian, PostgreSQL, a software renderer
+# and a browser are installed when they are missing; elsewhere their tests are skipped, except with CI=true, where they fail.
 test: setup lint
 	scripts/renderer-for-tests || true
+	scripts/browser-for-tests || true
 	url=$$(scripts/postgres-for-tests start || true); status=0; \
 	FSC_TEST_POSTGRES=$$url $(BIN)/pytest -n 2 || status=$$?; \
 	scripts/postgres-for-tests stop >/dev/null; exit $$status

@@ -92,11 +92,13 @@ async function ask() {
 
 function say(choice, code, note) {
   const [kind, ...rest] = choice.split(":"), value = rest.join(":");
-  const entry = {operator, kind: kind === "ending" ? "score" : kind, code, token: newToken(), order: Date.now() + kept().length / 1000};
+  const order = Math.max(Date.now(), ...kept().map((earlier) => earlier.order + 1)); // a clock may be set back
+  const entry = {operator, kind: kind === "ending" ? "score" : kind, code, token: newToken(), order};
   if (kind === "score") entry.score = Number(value);
   if (kind === "ending") entry.ending = value;
   if (note.trim()) entry.note = note.trim();
   keep(entry);
+  card.inert = true; // until there is an answer, or it is clear that there is none
   if (navigator.vibrate) navigator.vibrate(15);
   waiting = setTimeout(() => hold(entry), 250); // a quick answer needs no words in between
   failures = 0;
@@ -107,6 +109,7 @@ function say(choice, code, note) {
 
 function show(content) {
   clearTimeout(waiting);
+  card.inert = false;
   const before = card.querySelector("#trial"), draft = card.querySelector("#note");
   const same = before && content.trial && before.dataset.code === content.trial.code;
   const open = card.querySelector("#overall[open]") !== null;
@@ -133,6 +136,7 @@ function lock(form) {
 
 // The connection is slow or gone: say what is kept, and let it be taken back.
 function hold(entry) {
+  card.inert = false;
   const words = {score: "Scored", skip: "Left out", undo: "Taken back", note: "Noted"}[entry.kind];
   const head = document.createElement("h1"), more = document.createElement("span"), back = document.createElement("button");
   const amount = entry.kind === "score" ? ` ${entry.ending || entry.score}` : "";

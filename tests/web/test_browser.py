@@ -1,0 +1,340 @@
+"""The pages in a real browser: a day of scoring with everything that can go wrong, and how the pages look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, expect
+from tests.web.browsing import CONTRAST, DESKTOP, PHONE, opened, started
+from tests.web.conftest import STEEP, Served, measure, towel_spec, wipe_spec
+
+from factored_scaling.scoring import Scoring
+from factored_scaling.study import Study
+from factored_scaling.web.serve import outside_address
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=20_000)  # a page that waits looks again every five seconds
+SCORES = (0.0, 0.25, 0.5, 1.0)
+TRIALS = 12
+# where a phone comes from: over plain HTTP from another address, browsers take away much that they allow on localhost
+NETWORK = ("--host", "0.0.0.0" if outside_address() else "127.0.0.1", "--token")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve trials of three policies are queued."""
+    made = tmp_path / "towel"
+    made.mkdir()
+    (made / "study.yaml").write_text(yaml.safe_dump(towel_spec().to_mapping(), sort_keys=False))
+    with Study.create(towel_spec(), made / "study.db") as study:
+        Scoring.begin(study, [1, 2, 3], seed=5)
+    return made
+
+
+@pytest.fixture
+def scoring(folder: Path) -> Iterator[Scoring]:
+    """The record, read beside the server."""
+    with Study.open(folder / "study.db") as study:
+        yield Scoring.open(study)
+
+
+def score_page(served: Served) -> str:
+    """What the code for a phone's camera holds."""
+    base, mark, token = served.url.partition("?")
+    return f"{base}score{mark}{token}"
+
+
+def sign_in(page: Page, served: Served, name: str) -> None:
+    page.goto(score_page(served))
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Begin").click()
+    ready(page)
+
+
+def ready(page: Page, after: str = "") -> str:
+    """Wait for the trial after `after`, until its buttons can be pressed; returns its code."""
+    other = f':not([data-code="{after}"])' if after else ""
+    code = page.locator(f"#trial:not(.locked){other}").get_attribute("data-code")
+    assert code is not None
+    return code
+
+
+def press(page: Page, choice: str) -> None:
+    page.locator(f'#trial button[value="{choice}"]').click()
+
+
+class Day:
+    """What the operators meant to say, to hold the record against."""
+
+    def __init__(self) -> None:
+        self.meant: dict[str, tuple[float, str]] = {}
+
+    def score(self, page: Page, wait: bool = True) -> str:
+        """Give the trial on the page the next score of a fixed row."""
+        code = ready(page)
+        value = SCORES[len(self.meant) % 4]
+        press(page, f"score:{value}")
+        self.meant[code] = (value, "")
+        if wait and len(self.meant) < TRIALS - 1:  # the last one is on the other phone
+            ready(page, after=code)
+        return code
+
+
+def test_a_day_of_scoring(browser: Browser, folder: Path, scoring: Scoring, serve: Callable[..., Served]) -> None:
+    """Start, score, undo, kill the server in the middle, restart, go on with two phones, finish: rows exactly right."""
+    day = Day()
+    served = serve(folder, "--port", "0", *NETWORK)
+    with opened(browser) as ada:
+        sign_in(ada, served, "ada")
+        for _ in range(3):
+            day.score(ada)
+        # undo, and another score instead
+        before = ready(ada)
+        ada.get_by_role("button", name="Undo").click()
+        wrong = ready(ada, after=before)
+        assert wrong in day.meant
+        press(ada, "score:0.25")
+        day.meant[wrong] = (0.25, "")
+        assert ready(ada, after=wrong) == before, "the trial that was waiting comes back"
+        # a hazard, with a note that looks like markup
+        ada.get_by_label("Note").fill("hit <b>the</b> table & stopped")
+        press(ada, "ending:hazard")
+        day.meant[before] = (0.0, "hazard; hit <b>the</b> table & stopped")
+        ready(ada, after=before)
+        # the server dies, the operator scores, the server comes back
+        served.kill()
+        kept = day.score(ada, wait=False)
+        expect(ada.get_by_text("Kept on this phone.")).to_be_visible()
+        expect(ada.get_by_text("1 score is kept on this phone")).to_be_visible()
+        assert scoring.trial(kept).state == "open"
+        served = serve(folder, "--port", str(served.port), *NETWORK)
+        ready(ada, after=kept)
+        assert scoring.trial(kept).state == "scored"
+        # the answer is lost on its way back: the score is sent again, and counts once
+        lost: list[int] = []
+
+        def lose(route: object) -> None:
+            lost.append(route.fetch().status)  # type: ignore[attr-defined]
+            route.abort()  # type: ignore[attr-defined]
+
+        ada.route("**/entry", lose, times=1)
+        code = day.score(ada)
+        assert lost == [200]
+        assert [row.entry.kind for row in scoring.history() if row.code == code] == ["score"]
+        with opened(browser) as grace:
+            sign_in(grace, served, "grace")
+            while len(day.meant) < TRIALS - 1:
+                held = [ready(ada), ready(grace)]
+                assert held[0] != held[1], "two phones show the same trial"
+                for page in (ada, grace):
+                    if len(day.meant) < TRIALS - 1:
+                        day.score(page)
+                        waiter = page
+            # the phone that scored last but one has none left, and waits for the other
+            holder = grace if waiter is ada else ada
+            expect(waiter.get_by_text("All other trials are being run.")).to_be_visible()
+            day.score(holder)
+            for page in (holder, waiter):
+                expect(page.get_by_text("Every trial is scored.")).to_be_visible()
+        ada.get_by_role("button", name="Finish evaluation 1").click()
+        expect(ada.get_by_text("Finished.")).to_be_visible()
+    said = {
+        trial.code: (trial.score, "; ".join([trial.ending, *trial.notes]).strip("; ")) for trial in scoring.trials()
+    }
+    assert said == day.meant
+    trials = [trial for run in scoring.study.store.study_trials(scoring.study.id).values() for trial in run]
+    assert {trial.key.rpartition("/")[2]: (trial.score, trial.note) for trial in trials} == day.meant
+    assert len(trials) == TRIALS
+    assert [run.state for run in scoring.study.runs()] == ["done"] * 3 + ["pending"] * 2
+
+
+def test_a_score_outlives_the_page_and_a_browser_without_storage(
+    browser: Browser, folder: Path, scoring: Scoring, serve: Callable[..., Served]
+) -> None:
+    served = serve(folder, "--port", "0")
+    with opened(browser) as page:
+        sign_in(page, served, "ada")
+        served.kill()
+        code = ready(page)
+        press(page, "score:0.5")
+        expect(page.get_by_text("Kept on this phone.")).to_be_visible()
+        page.close()  # the phone is put away, its browser ends the page
+        served = serve(folder, "--port", str(served.port))
+        again = page.context.new_page()
+        again.goto(f"{served.url}score")
+        ready(again, after=code)
+        assert scoring.trial(code).score == 0.5
+    with opened(browser) as private:
+        private.add_init_script("Storage.prototype.setItem = () => { throw new Error('full'); }")
+        sign_in(private, served, "grace")
+        code = ready(private)
+        private.context.set_offline(True)
+        press(private, "score:1.0")
+        expect(private.get_by_text("1 score is kept")).to_be_visible()
+        private.context.set_offline(False)
+        ready(private, after=code)
+        assert scoring.trial(code).score == 1.0
+
+
+def test_undo_without_a_connection_and_a_trial_that_somebody_else_scored(
+    browser: Browser, folder: Path, scoring: Scoring, serve: Callable[..., Served]
+) -> None:
+    served = serve(folder, "--port", "0")
+    with opened(browser) as page:
+        sign_in(page, served, "ada")
+        code = ready(page)
+        page.context.set_offline(True)
+        press(page, "score:0.0")
+        page.get_by_role("button", name="Undo").click()
+        expect(page.get_by_text("2 scores are kept")).to_be_visible()
+        page.context.set_offline(False)
+        assert ready(page) == code, "taken back, it is there to be scored"
+        assert [row.entry.kind for row in scoring.history()] == ["score", "undo"]
+        scoring.release(str(scoring.trial(code).operator))
+        scoring.score(code, 1.0, "grace", "by hand")
+        press(page, "score:0.0")
+        expect(page.get_by_role("alert")).to_contain_text("is scored already, by grace")
+        ready(page, after=code)
+        assert scoring.trial(code).score == 1.0
+
+
+def test_a_second_tap_scores_nothing_and_keys_score(
+    browser: Browser, folder: Path, scoring: Scoring, serve: Callable[..., Served]
+) -> None:
+    served = serve(folder, "--port", "0")
+    with opened(browser) as page:
+        sign_in(page, served, "ada")
+        first = ready(page)
+        page.locator('#trial button[value="score:1.0"]').dblclick(no_wait_after=True)
+        second = ready(page, after=first)
+        assert scoring.progress().scored == 1
+        expect(page.get_by_role("alert")).to_have_text("")
+        page.keyboard.press("3")
+        third = ready(page, after=second)
+        page.keyboard.press("h")
+        ready(page, after=third)
+        assert [scoring.trial(code).score for code in (first, second, third)] == [1.0, 0.5, 0.0]
+        page.keyboard.press("u")
+        assert ready(page) == third or ready(page, after=ready(page)) == third
+
+
+def test_the_page_scores_without_scripts(
+    browser: Browser, folder: Path, scoring: Scoring, serve: Callable[..., Served]
+) -> None:
+    served = serve(folder, "--port", "0", *NETWORK)
+    with opened(browser, java_script_enabled=False) as page:
+        page.goto(score_page(served))
+        page.get_by_label("Name").fill("ada")
+        page.get_by_role("button", name="Begin").click()
+        page.get_by_role("button", name="Next trial").click()
+        code = ready(page)
+        page.get_by_label("Note").fill("by hand")
+        press(page, "score:0.25")
+        ready(page, after=code)
+        page.get_by_role("button", name="Undo").click()
+        assert ready(page) == code
+        press(page, "score:1.0")
+        ready(page, after=code)
+    assert [(row.entry.kind, row.entry.score) for row in scoring.history()] == [
+        ("score", 0.25),
+        ("undo", None),
+        ("score", 1.0),
+    ]
+
+
+@pytest.fixture
+def wiping(tmp_path: Path) -> Iterator[Study]:
+    with Study.create(wipe_spec(), tmp_path / "study.db") as study:
+        measure(study, 4)
+        (run,) = study.ask(1, worker="bench-7")
+        study.fail(run.id, "Traceback\nOutOfMemory: no room")
+        yield study
+
+
+def test_the_overview_follows_the_record_by_itself(
+    browser: Browser, wiping: Study, tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    served = serve(f"sqlite:///{tmp_path}/study.db", "--port", "0")
+    with opened(browser, DESKTOP) as page:
+        page.goto(served.url)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("4 of 5 policies are measured.")
+        page.get_by_text("the whole error").click()
+        run = next(run for run in wiping.runs() if run.state == "failed")
+        wiping.add(dict.fromkeys(STEEP, 30), seed=7)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("4 of 6 policies are measured.")
+        expect(page.locator("details pre")).to_be_visible()
+        wiping.store.retry(run.id)
+        measure(wiping, 2)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("All 6 policies are measured.")
+
+
+def test_the_slider_moves_the_recommendation(
+    browser: Browser, wiping: Study, tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    served = serve(f"sqlite:///{tmp_path}/study.db", "--port", "0")
+    with opened(browser, DESKTOP) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "curves.json" in request.url else None)
+        page.goto(f"{served.url}curves?budget=20&strategy=top")
+        heading = page.get_by_role("heading", level=1)
+        expect(heading).to_contain_text("Collect 20 camera pose demos.")
+        slider = page.get_by_label("Demonstrations to collect next")
+        slider.focus()
+        for _ in range(15):
+            slider.press("ArrowRight")
+        expect(heading).to_contain_text("Collect 35 camera pose demos.")
+        expect(page.locator("#allocation .amount").first).to_have_text("35")
+        assert len(asked) < 8, "the server is asked when the hand rests"
+        assert page.url.endswith("curves?budget=35&strategy=top")
+        chart = page.get_by_role("img").first
+        chart.hover()
+        expect(page.locator(".tip:visible")).to_contain_text("demos:")
+        page.mouse.move(0, 0)
+        chart.focus()
+        chart.press("ArrowRight")
+        expect(page.locator(".tip:visible")).to_contain_text("0 demos: measured")
+        page.get_by_label("Strategy").select_option("equal")
+        expect(heading).to_contain_text("An equal share for every factor")
+        page.get_by_label("Budget").fill("0")
+        time.sleep(0.3)
+        expect(heading).to_contain_text("An equal share for every factor")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_pages_fit_their_screen_can_be_read_and_load_nothing_from_elsewhere(
+    browser: Browser, folder: Path, serve: Callable[..., Served], size: tuple[int, int], scheme: str
+) -> None:
+    with Study.open(folder / "study.db") as study:
+        (run,) = study.ask(1, worker="bench-7")
+        study.fail(run.id, "OutOfMemory: " + "no_room_" * 40)
+    served = serve(folder, "--port", "0")
+    with opened(browser, size, color_scheme=scheme) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        sign_in(page, served, "ada")
+        for path in ("score", "", "curves", "nowhere"):
+            page.goto(served.url + path)
+            if path == "score":
+                ready(page)
+                bottom = page.locator(".levels").bounding_box()
+                assert bottom is not None
+                assert bottom["y"] + bottom["height"] < size[1], "the levels are there without scrolling"
+                for button in page.locator("#trial button").all():
+                    box = button.bounding_box()
+                    assert box is not None
+                    assert box["height"] >= 44
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide == 0, f"/{path} is wider than the screen"
+            assert page.evaluate(CONTRAST) == [], f"/{path}"
+        assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{served.port}"}

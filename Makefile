@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Side-by-side processes share the cores better when each computes on one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test test-fast test-lerobot lint bench docs clean
+.PHONY: setup quickstart test test-fast test-lerobot test-pi0 lint bench docs clean
 
 setup: $(TESTS)
 
@@ -42,6 +42,11 @@ test-fast: setup
 test-lerobot:
 	PYTHON=$(PYTHON) scripts/lerobot-for-tests .venv-lerobot
 	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-lerobot/bin/python -m pytest -o filterwarnings=default tests/lerobot_real
+
+# π0's embeddings on LeRobot's own class at tiny size (.venv-pi0, Python 3.12, some gigabytes the first time).
+test-pi0:
+	scripts/pi0-for-tests .venv-pi0
+	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-pi0/bin/python -m pytest -o filterwarnings=default tests/lerobot_real/test_embedding.py -k pi0
 
 lint: setup
 	$(BIN)/ruff check .

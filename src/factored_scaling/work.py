@@ -21,7 +21,7 @@ from factored_scaling.core.scores import Trial
 from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
 from factored_scaling.exec.local import Line, Stopped
 from factored_scaling.lab import CHUNK, Lab
-from factored_scaling.ports import Progress
+from factored_scaling.ports import Embedder, Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer
@@ -233,6 +233,9 @@ class _Group:
         self._record(member, outcome.trials)
         if outcome.scores:
             study.store.append_scores(run.id, outcome.scores)
+        embedder = trainer.embedder(self._progress("evaluate", [member])) if self.options.proxy else None
+        if embedder is not None:
+            _keep_similarities(study, run, embedder, embedder.factors(), member.folder)
         if not outcome.measured:
             with _noticing(member):
                 study.trained(run.id)
@@ -263,7 +266,8 @@ class _Group:
         if member.closed:
             return
         if self.options.proxy and isinstance(self.lab, Lab):
-            _keep_similarities(self.study, member.run, self.lab, member.folder)
+            factors = [condition.factor for condition in self.lab.conditions(member.run.spec.evaluation)]
+            _keep_similarities(self.study, member.run, self.lab, factors, member.folder)
         with _noticing(member):
             self.study.finish(member.run.id)
         member.closed = True
@@ -312,12 +316,11 @@ def _noticing(member: _Member) -> Iterator[None]:
         raise
 
 
-def _keep_similarities(study: Study, run: Run, lab: Lab, folder: Path) -> None:
-    trained, held_out = lab.embed(folder, run.episodes), lab.embed_held_out(folder, run.spec)
+def _keep_similarities(study: Study, run: Run, embedder: Embedder, factors: Sequence[str | None], folder: Path) -> None:
+    trained, held_out = embedder.embed(folder, run.episodes), embedder.embed_held_out(folder, run.spec)
     similarities = cosine_similarities(held_out, trained)
     nearest = {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
-    factors = [condition.factor for condition in lab.conditions(run.spec.evaluation)]
-    study.store.put_document(study.id, KIND, run.spec.digest, {"nearest": nearest, "factors": factors})
+    study.store.put_document(study.id, KIND, run.spec.digest, {"nearest": nearest, "factors": list(factors)})
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import write
 from tests.trainers.heard import Heard
 
+from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
@@ -208,3 +209,36 @@ def test_fsc_run_trains_a_study_of_a_labelled_dataset(home: Path) -> None:
         assert {run.digest for run in opened.runs()} == set(kept)
     assert all(Path(body["policy"]).is_dir() and body["trainer"]["version"] == "0.4.4" for body in kept.values())
     assert run_fsc("run", place).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_study_has_proxy_scores_before_anything_is_measured(home: Path) -> None:
+    write(home / "held", (1, 2, 7, 8))  # two of them look like episodes of the study
+    held = episode_ids(LerobotDataset.open(home / "held"))
+    names = ("lighting", "lighting", "camera_pose", "camera_pose")
+    write_labels(home / "held", [Label(held[index], index, (name,)) for index, name in enumerate(names)])
+    ids = episode_ids(LerobotDataset.open(home / "data"))
+    episodes = Dataset(
+        tuple(Episode(ids[i], name) for i, name in ((1, "lighting"), (2, "lighting"), (3, "camera_pose")))
+    )
+    trainer = {
+        "kind": "lerobot",
+        "python": sys.executable,
+        "environment": {"PYTHONPATH": str(DOUBLE)},
+        "proxy": {"held_out": "held"},
+    }
+    factors = {"lighting": 2, "camera_pose": 1}
+    study = StudySpec(factors, construction="one", points=2, dataset="data", policy=POLICY, trainer=trainer)
+    write_spec(study, home / "study.yaml")
+    Study.create(study, home / "study.db", episodes).close()
+    assert run_fsc("run", home).returncode == 0
+    told = json.loads(run_fsc("proxy", home, "--json").stdout)
+    scores = {tuple(run["demos"].items()): run["proxy"]["1"] for run in told["runs"]}
+    whole, without = (("lighting", 2), ("camera_pose", 1)), (("lighting", 0), ("camera_pose", 1))
+    assert scores[whole] > scores[without]  # it has seen the two held-out scenes
+    with Study.open(home / "study.db") as opened:
+        kept = opened.store.document(opened.id, "similarity", opened.runs()[0].digest)
+        assert {run.state for run in opened.runs()} == {"trained"}
+    assert kept is not None
+    assert kept["factors"] == list(names)
+    assert kept["nearest"]["1"][:2] == pytest.approx([1.0, 1.0], abs=1e-5)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import UnknownName
-from factored_scaling.ports import Progress
+from factored_scaling.ports import Embedder, Progress
 from factored_scaling.trainers.outcome import Outcome
 
 KINDS = ("command", "diffusion", "lerobot")
@@ -37,6 +37,18 @@ class OutsideTrainer(Protocol):
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """What came of a trained run; without trials and scores it waits for people."""
+        ...
+
+    def embedder(self, progress: Progress) -> HeldOutEmbedder | None:
+        """What FSC-Proxy needs of the policies; None where the trainer cannot look inside them."""
+        ...
+
+
+class HeldOutEmbedder(Embedder, Protocol):
+    """An Embedder that knows its held-out observations."""
+
+    def factors(self) -> Sequence[str | None]:
+        """The factor that each of them varies."""
         ...
 
 

@@ -104,6 +104,10 @@ class CommandTrainer:
             outcome = outcome.with_evaluation(measured(self._step("evaluate", run, folder).result, factors))
         return outcome
 
+    def embedder(self, progress: Progress) -> None:
+        """None: nothing is known of what a command made."""
+        return
+
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
         return Step(name, run, folder.resolve(), self.folder, self._device)
 

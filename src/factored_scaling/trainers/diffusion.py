@@ -91,6 +91,10 @@ class DiffusionTrainer:
         described = read_description(folder, NAME)
         return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
 
+    def embedder(self, progress: Progress) -> None:
+        """None: held-out scenes are not read yet."""
+        return
+
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames at the policy's size, from the cache or out of the dataset."""
         missing = self._shelf.missing(ids)

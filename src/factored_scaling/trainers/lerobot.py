@@ -24,6 +24,7 @@ from factored_scaling.errors import InvalidInput, RunFailed, UnknownName
 from factored_scaling.files import write_text
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.command import CommandSettings, listener
+from factored_scaling.trainers.embedder import LerobotEmbedder, ProxySettings
 from factored_scaling.trainers.outcome import Outcome, measured
 from factored_scaling.trainers.process import Hear
 from factored_scaling.trainers.steps import Step
@@ -126,13 +127,18 @@ class LerobotSettings:
     arguments: tuple[str, ...]
     # checkpoints per run: how often one is saved to go on from, in shares of the whole training
     saves: int
+    # held-out scenes and the embedding to compare them by, for FSC-Proxy
+    proxy: ProxySettings | None
     # evaluate, environment, directory, patience: as for a command
     common: CommandSettings
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> LerobotSettings:
         """Read `trainer:`; paths are seen from the study's folder."""
-        own, shared = ("python", "dataset", "arguments", "saves"), ("evaluate", "environment", "directory", "patience")
+        own, shared = (
+            ("python", "dataset", "arguments", "saves", "proxy"),
+            ("evaluate", "environment", "directory", "patience"),
+        )
         for key in data:
             if key not in ("kind", *own, *shared):
                 raise UnknownKey(str(key), ("kind", *own, *shared), where=f"trainer.{key}")
@@ -154,6 +160,7 @@ class LerobotSettings:
             **paths,
             arguments=tuple(arguments),
             saves=whole(data.get("saves", 5), "trainer.saves", least=1),
+            proxy=ProxySettings.from_mapping(data.get("proxy"), LerobotPolicy.from_mapping(policy).type, home),
             common=CommandSettings.from_mapping({"command": "lerobot-train", **common}, policy, ["checkpoint"]),
         )
 
@@ -216,6 +223,14 @@ class LerobotTrainer:
                 command, self.folder / common.directory, environment, listener("", progress), common.patience
             )
         return outcome.with_evaluation(measured(step.result, factors))
+
+    def embedder(self, progress: Progress) -> LerobotEmbedder | None:
+        """φ of the policies, for studies that name held-out scenes under `proxy`."""
+        settings = self.settings
+        if settings.proxy is None:
+            return None
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **settings.common.environment}
+        return LerobotEmbedder(settings.proxy, settings.python, settings.dataset, environment, self._device, progress)
 
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
         return Step(name, run, folder.resolve(), self.folder, self._device or "cpu")

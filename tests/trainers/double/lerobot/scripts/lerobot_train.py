@@ -33,8 +33,10 @@ def main() -> None:
             print(f"INFO ot_train.py:455 Checkpoint policy after step {step}", flush=True)
             folder = out / f"checkpoints/{step:06d}"
             (folder / "pretrained_model").mkdir(parents=True)
-            for name in ("config.json", "model.safetensors"):
-                (folder / "pretrained_model" / name).write_text("{}")
+            seen: dict[str, object] = {name: {} for name in info["features"] if name.startswith("observation.")}
+            config = {"type": given["policy.type"], "input_features": seen, "device": "cpu"}
+            (folder / "pretrained_model/config.json").write_text(json.dumps(config))
+            (folder / "pretrained_model/model.safetensors").write_text("")
             (folder / "pretrained_model/train_config.json").write_text(json.dumps(given))
             last.unlink(missing_ok=True)
             last.symlink_to(folder.name)

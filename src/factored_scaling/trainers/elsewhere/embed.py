@@ -1,0 +1,169 @@
+"""Embeddings of LeRobot's policies: `embed.py PLAN.json`, run by the Python that has LeRobot.
+
+Stands alone: it needs torch, numpy and LeRobot, and nothing of ours. The plan names the checkpoint, the embedding, the
+file with observations and the file to write. Three embeddings, each one row per observation:
+
+vision     the output of the diffusion policy's image encoder, cameras side by side
+attention  π0: how much the action tokens look at each token of images and language, in the last denoising step; the
+           mean over layers, heads and action tokens
+latent     π0: the action chunk after the first denoising step
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+LOADED = "All keys loaded successfully!"
+SAYS_WHETHER_LOADED = ("pi0", "pi05", "pi0_fast")
+IMAGES = "observation.images"
+
+Batch = dict[str, Any]
+
+
+def vision(policy: Any, batch: Batch, seed: int) -> Tensor:
+    """Features of each camera's picture, side by side. Nothing here is random; `seed` is for the others."""
+    encoder = policy.diffusion.rgb_encoder
+    cameras = list(policy.config.image_features)
+    encoders = list(encoder) if isinstance(encoder, nn.ModuleList) else [encoder] * len(cameras)
+    return torch.cat([one(batch[name]) for one, name in zip(encoders, cameras, strict=True)], dim=1)
+
+
+def attention(policy: Any, batch: Batch, seed: int) -> Tensor:
+    """Attention of the action tokens to the tokens before them, in the last denoising step."""
+    layers = policy.model.paligemma_with_expert.gemma_expert.model.layers
+    chunk = policy.config.chunk_size
+    weights: list[Tensor] = []
+    sizes: list[int] = []
+
+    def keep(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        weights.append(output[1].detach().float())
+
+    def begin(step: Mapping[str, Any]) -> None:
+        weights.clear()  # what is left in the end belongs to the last step
+        sizes.append(step["prefix_pad_masks"].shape[1])
+
+    hooks = [layer.self_attn.register_forward_hook(keep) for layer in layers]
+    try:
+        with _watched(policy.model, begin), _fixed_noise(policy.model, seed):
+            policy.predict_action_chunk(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(weights) != len(layers):
+        raise RuntimeError(f"{len(weights)} records of attention in a step of {len(layers)} layers")
+    # batch × heads × (state and action tokens) × (tokens before, then the former); the last queries are the actions
+    return torch.stack([w[:, :, -chunk:, : sizes[-1]].mean(dim=(1, 2)) for w in weights]).mean(dim=0)
+
+
+def latent(policy: Any, batch: Batch, seed: int) -> Tensor:
+    """The action chunk as it stands after the first denoising step, flat."""
+    seen: list[Tensor] = []
+
+    def begin(step: Mapping[str, Any]) -> None:
+        seen.append(step["x_t"].detach().clone())
+
+    with _watched(policy.model, begin), _fixed_noise(policy.model, seed):
+        final = policy.predict_action_chunk(batch)
+    first = seen[1] if len(seen) > 1 else final  # what the second step starts from
+    size = policy.config.output_features["action"].shape[0]  # the rest of a chunk is padding
+    return first[:, :, :size].flatten(start_dim=1).float()
+
+
+EMBEDDINGS: dict[str, Callable[[Any, Batch, int], Tensor]] = {
+    "vision": vision,
+    "attention": attention,
+    "latent": latent,
+}
+
+
+@contextlib.contextmanager
+def _watched(model: Any, begin: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+    """Calls `begin` with the arguments of every denoising step before it is made."""
+    step = model.denoise_step
+    signature = inspect.signature(step)
+
+    def watched(*given: Any, **named: Any) -> Any:
+        begin(signature.bind(*given, **named).arguments)
+        return step(*given, **named)
+
+    model.denoise_step = watched
+    try:
+        yield
+    finally:
+        del model.denoise_step
+
+
+@contextlib.contextmanager
+def _fixed_noise(model: Any, seed: int) -> Iterator[None]:
+    """The same noise for every observation: embeddings are to differ by what is seen, not by chance."""
+
+    def noise(shape: tuple[int, ...], device: Any) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        one = torch.randn((1, *shape[1:]), generator=generator, dtype=torch.float32)
+        return one.expand(tuple(shape)).to(device)
+
+    model.sample_noise = noise
+    try:
+        yield
+    finally:
+        del model.sample_noise
+
+
+def load(checkpoint: str, device: str | None) -> tuple[Any, Callable[[Batch], Batch]]:
+    """A trained policy, ready to look at observations, and what prepares them for it."""
+    from lerobot.configs.policies import PreTrainedConfig
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    config = PreTrainedConfig.from_pretrained(checkpoint)
+    if device:
+        config.device = device
+    if hasattr(config, "compile_model"):
+        config.compile_model = False  # hooks would not be called
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        policy = get_policy_class(config.type).from_pretrained(checkpoint, config=config)
+    print(said.getvalue(), end="")
+    if config.type in SAYS_WHETHER_LOADED and LOADED not in said.getvalue():
+        raise SystemExit(f"the checkpoint {checkpoint} was not loaded whole")
+    overrides = {"device_processor": {"device": str(config.device)}}
+    prepare, _ = make_pre_post_processors(config, pretrained_path=checkpoint, preprocessor_overrides=overrides)
+    return policy.to(config.device).eval(), prepare
+
+
+def batches(observations: Mapping[str, np.ndarray[Any, Any]], tasks: list[str], size: int) -> Iterator[Batch]:
+    """Observations as LeRobot's loader would give them: pictures channel first and in [0, 1]."""
+    for start in range(0, len(tasks), size):
+        batch: Batch = {"task": tasks[start : start + size]}
+        for name, values in observations.items():
+            some = torch.from_numpy(values[start : start + size])
+            batch[name] = some.permute(0, 3, 1, 2).float() / 255 if some.dtype == torch.uint8 else some.float()
+        yield batch
+
+
+def main(plan: Mapping[str, Any]) -> None:
+    """Embed every observation of the plan."""
+    policy, prepare = load(plan["checkpoint"], plan.get("device"))
+    with np.load(plan["observations"]) as file:
+        observations = {name: file[name] for name in file.files}
+    tasks: list[str] = plan["tasks"]
+    rows = []
+    with torch.inference_mode():
+        for batch in batches(observations, tasks, plan.get("batch", 16)):
+            rows.append(EMBEDDINGS[plan["embedding"]](policy, prepare(batch), plan.get("seed", 0)).cpu())
+            print(f"embedded {sum(map(len, rows))}/{len(tasks)}", flush=True)
+    np.save(plan["result"], torch.cat(rows).float().numpy())
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

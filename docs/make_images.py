@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import dashboard_images
 from run_examples import run_page
 
 from factored_scaling.core.collection import demos_to_collect, setup_changes
@@ -44,9 +45,14 @@ def example() -> ReportInput:
     return ReportInput(spec, results, recommendations, run_lines(spec, results), "example", notes=(NOTE,))
 
 
+def find_browser() -> str | None:
+    """This machine's Chromium or Chrome."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
 def photograph(page: Path, image: Path, width: int, height: int) -> None:
     """The top of a page as a picture."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = find_browser()
     if browser is None:
         sys.exit(f"{image.name} needs Chromium; {page} was written and can be photographed by hand")
     with tempfile.TemporaryDirectory() as profile:
@@ -106,6 +112,7 @@ def main() -> None:
             sheet = Path(folder) / f"{name}.html"
             sheet.write_text(text, encoding="utf-8")
             photograph(sheet, DOCS / "images" / f"{name}.png", 880, 760)
+    dashboard_images.make(str(find_browser()), DOCS / "images")
 
 
 if __name__ == "__main__":

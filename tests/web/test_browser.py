@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 from tests.web.browsing import CONTRAST, DESKTOP, PHONE, opened, started
 from tests.web.conftest import STEEP, Served, measure, towel_spec, wipe_spec
 
@@ -310,31 +311,29 @@ def test_the_slider_moves_the_recommendation(
         expect(heading).to_contain_text("An equal share for every factor")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_pages_fit_their_screen_can_be_read_and_load_nothing_from_elsewhere(
-    browser: Browser, folder: Path, serve: Callable[..., Served], size: tuple[int, int], scheme: str
+    browser: Browser, folder: Path, serve: Callable[..., Served]
 ) -> None:
     with Study.open(folder / "study.db") as study:
         (run,) = study.ask(1, worker="bench-7")
         study.fail(run.id, "OutOfMemory: " + "no_room_" * 40)
     served = serve(folder, "--port", "0")
-    with opened(browser, size, color_scheme=scheme) as page:
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        sign_in(page, served, "ada")
-        for path in ("score", "", "curves", "nowhere"):
-            page.goto(served.url + path)
-            if path == "score":
-                ready(page)
-                bottom = page.locator(".levels").bounding_box()
-                assert bottom is not None
-                assert bottom["y"] + bottom["height"] < size[1], "the levels are there without scrolling"
-                for button in page.locator("#trial button").all():
-                    box = button.bounding_box()
-                    assert box is not None
-                    assert box["height"] >= 44
-            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide == 0, f"/{path} is wider than the screen"
-            assert page.evaluate(CONTRAST) == [], f"/{path}"
-        assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{served.port}"}
+    for size, scheme in itertools.product((PHONE, DESKTOP), ("light", "dark")):
+        with opened(browser, size, color_scheme=scheme) as page:
+            asked: list[Request] = []
+            page.on("request", asked.append)
+            sign_in(page, served, "ada")
+            bottom = page.locator(".levels").bounding_box()
+            assert bottom is not None
+            assert bottom["y"] + bottom["height"] < size[1], "the levels are there without scrolling"
+            for button in page.locator("#trial button").all():
+                box = button.bounding_box()
+                assert box is not None
+                assert box["height"] >= 44
+            for path in ("score", "", "curves", "nowhere"):
+                if path != "score":
+                    page.goto(served.url + path)
+                wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert wide == 0, f"/{path} is wider than {size}"
+                assert page.evaluate(CONTRAST) == [], f"/{path}, {scheme}"
+            assert {request.url.split("/")[2] for request in asked} == {f"127.0.0.1:{served.port}"}

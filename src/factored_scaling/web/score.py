@@ -92,6 +92,7 @@ class Desk:
     def __init__(self, study: Study) -> None:
         self.study = study
         self._lock = threading.Lock()
+        self._closed: dict[int, dict[str, Any]] = {}  # what no longer changes is read once
 
     def newest(self) -> Scoring | None:
         """The evaluation to score now: the newest that is open, or else the newest; None when there is none."""
@@ -133,8 +134,13 @@ class Desk:
         """Every evaluation's progress for the overview, newest first; nothing in it tells policies apart."""
         found = []
         for row in reversed(self.study.store.evaluations(self.study.id)):
-            trials = Scoring.open(self.study, row.number).trials()
-            found.append({"number": row.number, "closed": row.closed is not None, **_progress(trials)})
+            known = self._closed.get(row.number)
+            if known is None:
+                trials = Scoring.open(self.study, row.number).trials()
+                known = {"number": row.number, "closed": row.closed is not None, **_progress(trials)}
+                if row.closed is not None:
+                    self._closed[row.number] = known
+            found.append(known)
         return found
 
 

@@ -80,6 +80,18 @@ def test_the_same_sheet_is_printed_again_with_what_is_recorded(fsc: Any, lab: Pa
     assert "trials of evaluation 1 are still open" in refused.stderr
 
 
+def test_for_programs(fsc: Any, lab: Path) -> None:
+    sheet = json.loads(fsc("sheet", "evaluate", lab, "--out", "-", "--format", "json").stdout)
+    assert (sheet["evaluation"], sheet["step_limit"], len(sheet["trials"])) == (1, 600, 6)
+    first = sheet["trials"][0]
+    assert set(first["condition"]) == {"camera_pose", "lighting"}
+    assert (first["number"], first["repeat"], first["state"], first["score"]) == (1, 1, "open", None)
+    fsc("sheet", "collect", lab, "--allocation", "camera_pose=2", "--out", lab / "list.json")
+    made = json.loads((lab / "list.json").read_text())
+    assert made["allocation"] == {"camera_pose": 2, "lighting": 0}
+    assert [demo["value"] for demo in made["demos"]] == ["left", "right"]
+
+
 def test_only_some_policies(fsc: Any, lab: Path) -> None:
     assert fsc("sheet", "evaluate", lab, "--run", 1, "--format", "csv").stdout.splitlines()[-1] == (
         "evaluation 1: 2 trials, 2 to run"
@@ -145,7 +157,7 @@ def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:
         (["sheet", "collect", "LAB", "--allocation", "lightning=1"], "did you mean lighting"),
         (["sheet", "collect", "LAB", "--budget", "3"], "the curve of camera_pose needs scores"),
         (["sheet", "evaluate", "LAB", "--run", "99"], "no run '99'"),
-        (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "neither .html nor .csv"),
+        (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "none of .html, .csv and .json"),
         (["sheet", "import", "LAB", "nowhere.csv"], "nowhere.csv: no such file"),
         (["sheet", "undo", "LAB", "ABCD"], "'ABCD' is no code"),
         (["extend", "LAB", "--ticked", "--as-ordered"], "say what was collected"),

@@ -50,6 +50,14 @@ def test_scenes_are_the_same_every_time_and_balanced() -> None:
     assert first != spec({"combinations": 6, "seed": 1}).scoring_spec().conditions
 
 
+def test_values_of_different_factors_do_not_go_together() -> None:
+    factors = {name: {"demos": 1, "test_values": ["low", "high"]} for name in ("a", "b", "c")}
+    conditions = spec({"combinations": 4}, factors).scoring_spec().conditions
+    for first, second in (("a", "b"), ("a", "c"), ("b", "c")):  # every pair of values in exactly one of four scenes
+        pairs = {(dict(condition.values)[first], dict(condition.values)[second]) for condition in conditions}
+        assert len(pairs) == 4
+
+
 def test_a_factor_without_values_gets_new_ones_to_choose() -> None:
     conditions = spec({"combinations": 2}, {"table": 4}).scoring_spec().conditions
     assert [condition.setting for condition in conditions] == ["table=new value 1", "table=new value 2"]

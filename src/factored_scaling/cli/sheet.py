@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from pathlib import Path
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from factored_scaling.sheets import Collection
     from factored_scaling.study import Study
 
-FORMATS = ("html", "csv")
+FORMATS = ("html", "csv", "json")
 
 out_option = click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="File to write, .html or .csv; both in the study's folder without it.",
+    help="File to write, .html, .csv or .json; the first two in the study's folder without it.",
 )
 format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Only this form.")
 
@@ -269,6 +270,22 @@ def _collection(study: Study, collection: Collection, form: str) -> str:
 
     if form == "csv":
         return collection_csv(collection)
+    if form == "json":
+        return _document(
+            list=collection.number,
+            allocation=collection.allocation,
+            demos=[
+                {
+                    "code": row.code,
+                    "factor": row.demo.factor,
+                    "value": row.shown or row.demo.value,
+                    "collected": row.collected,
+                    "episode": row.episode,
+                    "note": row.note,
+                }
+                for row in collection.rows
+            ],
+        )
     lines = [
         DemoLine(number, row.code, row.demo.factor, row.shown or row.demo.value, row.collected)
         for number, row in enumerate(collection.rows, start=1)
@@ -313,9 +330,33 @@ def _evaluation(scoring: Scoring, form: str) -> str:
 
     if form == "csv":
         return evaluation_csv(scoring)
+    if form == "json":
+        return _document(
+            evaluation=scoring.number,
+            rubric=scoring.rubric.to_mapping(),
+            step_limit=scoring.step_limit,
+            trials=[
+                {
+                    "number": trial.number,
+                    "code": trial.code,
+                    "policy": trial.label,
+                    "condition": dict(trial.condition.values),
+                    "repeat": trial.repeat,
+                    "state": trial.state,
+                    "score": trial.score,
+                    "ended": trial.ending,
+                    "notes": list(trial.notes),
+                }
+                for trial in scoring.trials()
+            ],
+        )
     lines = [TrialLine(t.number, t.code, t.label, t.condition, _done(t)) for t in scoring.trials()]
     name, day = scoring.study.spec.name, time.strftime("%Y-%m-%d")
     return evaluation_page(name, scoring.number, scoring.rubric, scoring.step_limit, lines, day)
+
+
+def _document(**content: object) -> str:
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def _done(trial: BlindTrial) -> str:
@@ -327,10 +368,10 @@ def _done(trial: BlindTrial) -> str:
 def _forms(out: Path | None, kind: str | None) -> tuple[str, ...]:
     """The forms to write: one when a name or a form is given, else both."""
     if out is None:
-        return (kind,) if kind else FORMATS
+        return (kind,) if kind else FORMATS[:2]
     form = kind or (out.suffix.lower().removeprefix(".") if str(out) != "-" else "csv")
     if form not in FORMATS:
-        raise InvalidInput(f"{out} is neither .html nor .csv", where="--out", hint="or say --format")
+        raise InvalidInput(f"{out} is none of .html, .csv and .json", where="--out", hint="or say --format")
     return (form,)
 
 

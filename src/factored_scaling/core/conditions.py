@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -151,26 +154,43 @@ def _each(test_values: Mapping[str, Values], where: str) -> tuple[Condition, ...
 def together(test_values: Mapping[str, Values], combinations: int, seed: int) -> tuple[Condition, ...]:
     """Scenes in which every factor is varied at once; each factor's values come up equally often.
 
-    The same for every call with the same seed, so that policies of later rounds meet the same scenes. Where a factor
-    has no values declared, the sheet asks for new ones, numbered.
+    Of many draws the one is taken in which scenes differ and values of different factors go together least, so that
+    one factor's bad value is not always in the company of the same other. The same for every call with the same
+    arguments, so that policies of later rounds meet the same scenes. Where a factor has no values declared, the sheet
+    asks for new ones, numbered.
     """
+    return _together(tuple(test_values.items()), combinations, seed)
+
+
+@functools.lru_cache(maxsize=64)
+def _together(test_values: tuple[tuple[str, Values], ...], combinations: int, seed: int) -> tuple[Condition, ...]:
     generator = random.Random(f"{seed} {combinations}")
-    best: tuple[Condition, ...] = ()
-    for _ in range(50):  # equal scenes waste trials; with few values they cannot always be avoided
-        columns: dict[str, list[str]] = {}
-        for name, values in test_values.items():
-            column = spread(values, combinations)
-            if column:
-                generator.shuffle(column)
-            columns[name] = column or [f"new value {number + 1}" for number in range(combinations)]
-        made = tuple(
-            Condition(tuple((name, column[index]) for name, column in columns.items())) for index in range(combinations)
-        )
-        if len(set(made)) > len(set(best)) or not best:
-            best = made
-        if len(set(best)) == combinations:
-            break
-    return best
+    columns = {name: spread(values, combinations) for name, values in test_values}
+    declared = [column for column in columns.values() if column]
+    best: tuple[float, float] | None = None
+    kept = declared
+    for _ in range(max(4, min(200, 4000 // combinations))):
+        drawn = [generator.sample(column, combinations) for column in declared]
+        judged = (-len(set(zip(*drawn, strict=True))), _association(drawn))
+        if best is None or judged < best:
+            best, kept = judged, drawn
+    following = iter(kept)
+    fresh = [f"new value {number + 1}" for number in range(combinations)]
+    whole_columns = [(name, next(following) if column else fresh) for name, column in columns.items()]
+    return tuple(
+        Condition(tuple((name, column[index]) for name, column in whole_columns)) for index in range(combinations)
+    )
+
+
+def _association(columns: Sequence[Sequence[str]]) -> float:
+    """How far the pairs of values of any two factors are from coming up equally often; 0 is perfectly crossed."""
+    total = 0.0
+    for first, second in itertools.combinations(columns, 2):
+        expected = len(first) / (len(set(first)) * len(set(second)))
+        seen = Counter(zip(first, second, strict=True))
+        absent = len(set(first)) * len(set(second)) - len(seen)
+        total += sum((count - expected) ** 2 for count in seen.values()) + absent * expected**2
+    return total
 
 
 def _count(value: object, where: str, most: int) -> int:

@@ -235,7 +235,8 @@ def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
         line = Thief()
         taken = study.ask(3)
         study.store.heartbeat(2, taken[1].lease_token, 0.01)  # the last one that is heard of it
-        carry_out_together(study, taken, Lab(TASK, tmp_path, image_size=32), line, WorkOptions())  # type: ignore[arg-type]
+        options = WorkOptions(lease_seconds=600)  # no heartbeat comes in time
+        carry_out_together(study, taken, Lab(TASK, tmp_path, image_size=32), line, options)  # type: ignore[arg-type]
         assert [run.state for run in study.runs()] == ["done", "running", "done"]
         assert [run.trials for run in study.runs()] == [8, 0, 8]
         line.other.close()

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
 REPORT_EVERY = 16  # trials between two reports of progress
-DEMOS_AT_ONCE = 64  # demonstrations made between two reports of progress
+DEMOS_AT_ONCE = 16, 64  # demonstrations made between two reports of progress: at least, at most
+DEMO_BYTES = 1 << 30  # of pictures that are made before they are written
 DATASET_STRIDE = 100_000  # dataset seed s numbers its episodes from s times this
 NOMINAL = "nominal"
 
@@ -72,9 +73,11 @@ class Lab:
     def _demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
         """Make the episodes that the cache does not have."""
         missing = self._shelf.missing(ids)
-        for start in range(0, len(missing), DEMOS_AT_ONCE):
+        each = self.task.max_steps * self.task.cameras * 3 * self.task.image_size**2
+        at_once = min(max(DEMO_BYTES // each, DEMOS_AT_ONCE[0]), DEMOS_AT_ONCE[1])
+        for start in range(0, len(missing), at_once):
             progress(start, len(missing), "demonstrating")
-            batch = missing[start : start + DEMOS_AT_ONCE]
+            batch = missing[start : start + at_once]
             made = self.task.demonstrate([_request(id_, self.task.factors) for id_ in batch], self.device)
             self._shelf.add(made, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         if missing:

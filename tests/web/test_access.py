@@ -74,6 +74,12 @@ def test_a_stale_cookie_gives_way_to_a_link(network: TestClient) -> None:
     assert Access(TOKEN).cookie != Access(f"{TOKEN}2").cookie, "two servers on one machine share cookies"
 
 
+def test_odd_cookies_of_other_programs_do_not_shut_one_out(network: TestClient) -> None:
+    odd = 'other={"a": [1, 2]}; x; =y; fsc=/\\"'
+    for cookie in (f"{odd}; {Access(TOKEN).cookie}={TOKEN}", f"{Access(TOKEN).cookie}={TOKEN}; {odd}"):
+        assert network.get("/", headers={"Cookie": cookie}).status_code == 200
+
+
 def test_a_browser_is_told_in_words_where_the_token_is(network: TestClient) -> None:
     answer = network.get("/", headers={"Accept": "text/html,*/*"})
     assert answer.status_code == 401

@@ -307,6 +307,20 @@ def test_the_overview_shows_how_far_the_scoring_is(scoring: Scoring, client: Tes
     assert "1 of 20 trials scored · 1 being run" in text
 
 
+def test_an_older_evaluation_that_is_open_can_be_scored_too(study: Study, client: TestClient) -> None:
+    first, second = Scoring.begin(study, [1, 2], seed=1), Scoring.begin(study, [3], seed=2)
+    client.post("/score/name", data={"name": "ada"}, headers=FORM)
+    assert 'data-evaluation="2"' in _page(client)
+    older = client.get("/score?evaluation=1").text
+    assert 'data-evaluation="1"' in older
+    answer = client.post("/score/1/next", content=b"", headers=FORM)
+    assert answer.headers["Location"] == "/score?evaluation=1"
+    assert _hidden(client.get("/score?evaluation=1").text, "code") in {trial.code for trial in first.trials()}
+    assert not any(trial.claimed for trial in second.trials())
+    assert client.get("/score?evaluation=3").status_code == 404
+    assert client.get("/score?evaluation=x").status_code == 422
+
+
 def test_levels_of_ones_own_become_buttons(tmp_path: Path) -> None:
     levels = [{"score": score, "name": f"level {score}", "means": f"<{score}>"} for score in (0, 0.1, 0.9, 1)]
     spec = StudySpec({"lighting": 6}, construction="one", scoring={"rubric": levels, "combinations": 1, "repeats": 1})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from factored_scaling.web.score import Desk, Said, buttons, checked_operator, ne
 
 COOKIE = "fsc-operator"
 COOKIE_SECONDS = 30 * 24 * 3600
+Asked = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
@@ -28,9 +29,9 @@ def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
     """Everything under /score."""
 
     @app.get("/score")
-    def whole(request: Request) -> Response:
+    def whole(request: Request, evaluation: Asked = None) -> Response:
         """Reads only: a trial is claimed by a button, or by the script."""
-        scoring = desk.newest()
+        scoring = desk.newest() if evaluation is None else desk.evaluation(evaluation)
         operator = operator_of(request)
         content: dict[str, Any] = {"name": study.spec.name, "operator": operator, "evaluation": None, "part": ""}
         # what a phone keeps is kept for this study and no other, whatever the studies are called
@@ -51,24 +52,26 @@ def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
     @app.post("/score/{number}/next")
     async def following(request: Request, number: Number) -> Response:
         data = await _data(request)
-        return await _answered(request, desk, lambda: desk.next(number, _operator(request, data)))
+        return await _answered(request, desk, number, lambda: desk.next(number, _operator(request, data)))
 
     @app.post("/score/{number}/entry")
     async def entry(request: Request, number: Number) -> Response:
         data = await _data(request)
-        if is_form(request):
-            return await _answered(request, desk, lambda: desk.tell(number, Said.from_form(data, _own(request))))
-        return await _answered(request, desk, lambda: desk.tell(number, Said.read(data)))
+
+        def told() -> dict[str, Any]:
+            return desk.tell(number, Said.from_form(data, _own(request)) if is_form(request) else Said.read(data))
+
+        return await _answered(request, desk, number, told)
 
     @app.post("/score/{number}/release")
     async def release(request: Request, number: Number) -> Response:
         data = await _data(request)
-        return await _answered(request, desk, lambda: desk.release(number, _operator(request, data)))
+        return await _answered(request, desk, number, lambda: desk.release(number, _operator(request, data)))
 
     @app.post("/score/{number}/close")
     async def close(request: Request, number: Number) -> Response:
         await _data(request)
-        return await _answered(request, desk, lambda: {"trials": desk.close(number)})
+        return await _answered(request, desk, number, lambda: {"trials": desk.close(number)})
 
 
 def is_form(request: Request) -> bool:
@@ -84,11 +87,11 @@ def operator_of(request: Request) -> str:
         return ""
 
 
-async def _answered(request: Request, desk: Desk, work: Callable[[], dict[str, Any]]) -> Response:
+async def _answered(request: Request, desk: Desk, number: int, work: Callable[[], dict[str, Any]]) -> Response:
     """Do the work off the loop, and answer in the asker's way."""
     done = await run_in_threadpool(work)
     if is_form(request):
-        return RedirectResponse("/score", 303)
+        return RedirectResponse(f"/score?evaluation={number}", 303)
     if request.headers.get("x-part") and "trial" in done:
         done["html"] = await run_in_threadpool(_part, desk, done)
     return as_json(done)

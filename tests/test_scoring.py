@@ -151,13 +151,16 @@ def test_which_runs_are_queued(study: Study) -> None:
     scoring = Scoring.begin(study)
     assert done not in {standing.run.id for standing in scoring.standings()}
     assert len(scoring.standings()) == len(study.runs()) - 1
+    failed = study.take(study.runs()[1].id)
+    study.fail(failed.id, "out of memory")
+    assert failed.id in {standing.run.id for standing in scoring.standings()}  # queued before it failed
     with pytest.raises(InvalidInput, match=f"run {done} is done"):
         Scoring.begin(study, [done])
     with pytest.raises(InvalidInput, match="already queued in evaluation 1"):
         Scoring.begin(study)
     score_all(study, scoring)
     scoring.close()
-    with pytest.raises(InvalidInput, match="every run of this round is done"):
+    with pytest.raises(InvalidInput, match="every run of this round is done or failed"):
         Scoring.begin(study)
 
 
@@ -165,6 +168,12 @@ def test_trained_runs_are_queued_before_others_are(study: Study) -> None:
     waiting = study.runs()[2].id
     study.store.trained(waiting)
     assert [standing.run.id for standing in Scoring.begin(study).standings()] == [waiting]
+
+
+def test_what_failed_is_not_queued(study: Study) -> None:
+    failed = study.take(study.runs()[1].id)
+    study.fail(failed.id, "out of memory")
+    assert failed.id not in {standing.run.id for standing in Scoring.begin(study).standings()}
 
 
 def test_the_newest_open_evaluation_is_opened(study: Study) -> None:

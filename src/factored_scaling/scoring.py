@@ -87,16 +87,17 @@ class Scoring:
     @classmethod
     def begin(cls, study: Study, run_ids: Iterable[int] | None = None, seed: int | None = None) -> Scoring:
         """Queue trials as study.yaml says: for the given runs, or for those of the current round that are trained, or,
-        where nobody says when a policy is trained, for all of it that are not done.
+        where nobody says when a policy is trained, for all of it that are neither done nor failed.
 
         The seed decides order, labels and codes. Without one it is drawn, so that nobody can work out which policy
         hides behind a label.
         """
         if run_ids is None:
-            here = [run for run in study.store.runs(study.id, study.round.index) if run.state != "done"]
+            every = study.store.runs(study.id, study.round.index)
+            here = [run for run in every if run.state not in ("done", "failed")]
             chosen: Sequence[int] = [run.id for run in here if run.state == "trained"] or [run.id for run in here]
             if not chosen:
-                raise InvalidInput("every run of this round is done", hint="`fsc runs STUDY` lists them")
+                raise InvalidInput("every run of this round is done or failed", hint="`fsc runs STUDY` lists them")
         else:
             chosen = list(dict.fromkeys(run_ids))
         for run_id in chosen:
@@ -215,7 +216,7 @@ class Scoring:
         """Hand the scores over to the study's runs, which are then done; returns how many trials that was.
 
         Before this, scores can be undone, and `Study.results(partial=True)` already uses them. With `early`, trials
-        that nobody scored are left out.
+        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile.
         """
         return self.study.store.close_evaluation(self.id, early)
 

@@ -306,6 +306,17 @@ class TestClosing:
         states = {run: store.run(run).state for run in queue.runs}
         assert states == {run: "done" if index == first.policy else "pending" for index, run in enumerate(queue.runs)}
 
+    def test_a_run_that_was_finished_otherwise_holds_it_up_too(self, store: Store, queue: Queue) -> None:
+        store.append_entries(queue.id, [(code, score(code)) for code in queue.codes])
+        store.append_trials(queue.runs[1], [Trial("by hand", 0.5)])
+        store.finish(queue.runs[1])
+        with pytest.raises(InvalidInput, match=rf"run {queue.runs[1]} was finished otherwise meanwhile"):
+            store.close_evaluation(queue.id)
+        assert store.evaluation(queue.id).closed is None
+        assert store.close_evaluation(queue.id, early=True) == 8
+        assert [trial.key for trial in store.trials(queue.runs[1])] == ["by hand"]
+        assert {store.run(run).state for run in queue.runs} == {"done"}
+
     def test_skipped_trials_do_not(self, store: Store, queue: Queue) -> None:
         store.append_entries(queue.id, [(queue.codes[0], skip("a")), *((c, score(c)) for c in queue.codes[1:])])
         assert store.close_evaluation(queue.id) == 11

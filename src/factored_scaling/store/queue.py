@@ -30,6 +30,7 @@ from factored_scaling.store.rows import (
     checked_text,
     to_json,
 )
+from factored_scaling.store.runs import require as require_run
 from factored_scaling.store.schema import entries, evaluations, queue, runs
 
 LONGEST_NOTE = 2000
@@ -194,8 +195,15 @@ def close(connection: Connection, now: float, evaluation: int, early: bool) -> i
     by_run = scored_by_run(header.number, every)
     if not by_run:
         raise InvalidInput("no trial is scored yet", where=f"evaluation {header.number}")
+    done = [run_id for run_id in by_run if require_run(connection, run_id, lock=True).state == "done"]
+    if done and not early:
+        what = f"run {done[0]} was finished otherwise meanwhile and takes no more trials"
+        hint = "closed early, the evaluation leaves its scores out"
+        raise InvalidInput(what, where=f"evaluation {header.number}", hint=hint)
     new = 0
     for run_id, trials in by_run.items():
+        if run_id in done:
+            continue
         new += results.append_trials(connection, now, run_id, trials, None)
         leases.end(connection, now, run_id, None, "done")
     connection.execute(update(evaluations).where(evaluations.c.id == evaluation).values(closed=now))

@@ -287,7 +287,8 @@ class Store:
     def close_evaluation(self, evaluation: int, early: bool = False) -> int:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
 
-        With `early`, trials that nobody scored are left out, and runs without any score stay as they are.
+        With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
+        meanwhile; runs without any score stay as they are.
         """
         with self._database.writing() as connection:
             return queue.close(connection, self._database.now(connection), evaluation, early)

@@ -1,7 +1,7 @@
-"""How long a LeRobot dataset of 10,000 episodes takes to list, and to give every episode its id.
+"""How long a LeRobot dataset of 10,000 episodes takes to list, to give every episode its id, and to select from.
 
 The dataset is laid out as LeRobot 0.4 records it: two cameras as video, one row group per episode of 200 frames,
-metadata in row groups of ten with all its columns of statistics. No video is encoded; listing does not look at them.
+metadata in row groups of ten with all its columns of statistics. The videos are empty files: nothing looks in.
 
 python benchmarks/lerobot_listing.py            prints the table
 python benchmarks/lerobot_listing.py --save     also writes benchmarks/results/lerobot_listing.md
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
+import shutil
 import statistics
 import tempfile
 import time
@@ -28,6 +30,7 @@ from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.layout import Feature
+from factored_scaling.data.lerobot.select import select_episodes
 from factored_scaling.data.lerobot.write import arrow_column, video_columns, write_tasks
 
 RESULTS = Path(__file__).parent / "results" / "lerobot_listing.md"
@@ -59,9 +62,11 @@ def make(root: Path) -> None:
     }
     rows = pa.table({name: arrow_column(values, FEATURES[name]) for name, values in columns.items()})
     pq.write_table(rows, root / "data/chunk-000/file-000.parquet", row_group_size=FRAMES)
-    described: dict[str, list[float]] = {}
+    described: dict[str, Any] = {}
     for name, feature in FEATURES.items():
-        described |= {f"stats/{name}/{key}": [0.5] * (3 if feature.is_camera else feature.shape[0]) for key in KEYS}
+        for key in KEYS:
+            value: Any = [[[0.5]]] * 3 if feature.is_camera else [0.5] * feature.shape[0]
+            described[f"stats/{name}/{key}"] = [FRAMES] if key == "count" else value
     entries = []
     for index in range(EPISODES):
         entry: dict[str, Any] = {"episode_index": index, "tasks": ["fold the towel"], "length": FRAMES}
@@ -73,6 +78,11 @@ def make(root: Path) -> None:
             )
         entries.append(entry | described)
     pq.write_table(pa.Table.from_pylist(entries), root / "meta/episodes/chunk-000/file-000.parquet", row_group_size=10)
+    for camera in CAMERAS:
+        for file in range(EPISODES // 100):
+            path = root / layout.VIDEO_PATH.format(video_key=camera, chunk_index=0, file_index=file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
     write_tasks({0: "fold the towel"}, root / layout.TASKS)
     info = {
         "codebase_version": "v3.0",
@@ -101,6 +111,12 @@ def make_older(root: Path) -> None:
         "features": {name: feature.to_mapping() for name, feature in FEATURES.items()},
     }
     (root / layout.INFO).write_text(json.dumps(info))
+
+
+def selected(dataset: LerobotDataset, folder: Path, count: int) -> None:
+    """Write every n-th episode as a dataset of its own, and remove it."""
+    select_episodes(dataset, range(0, EPISODES, EPISODES // count), folder / "chosen")
+    shutil.rmtree(folder / "chosen")
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -134,11 +150,14 @@ def table() -> str:
             f"ids of {EPISODES:,} episodes ({EPISODES * FRAMES:,} rows of 7 + 7 numbers), v3.0": lambda: episode_ids(
                 dataset
             ),
+            f"select 100 of {EPISODES:,} episodes, v3.0": lambda: selected(dataset, Path(folder), 100),
+            f"select 1,000 of {EPISODES:,} episodes, v3.0": lambda: selected(dataset, Path(folder), 1000),
         }
         lines = [
             "# Listing a LeRobot dataset",
             "",
-            f"{datetime.date.today().isoformat()}, {processor()}, {platform.system()}, "
+            f"{datetime.date.today().isoformat()}, {processor()}, "
+            f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f} from other work, {platform.system()}, "
             f"Python {platform.python_version()}, pyarrow {pa.__version__}; "
             "`python benchmarks/lerobot_listing.py --save`. Files were in the page cache.",
             "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_mistakes_are_one_line(fsc: Fsc, dataset: Path, arguments: list[str], sa
     assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1), answer
     assert said in answer.stderr
     assert not (dataset / "meta/fsc_episodes.parquet").exists()
+
+
+def test_a_missing_library_is_told() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; from factored_scaling.cli import main; main(['label', '.'])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    said = "fsc: LeRobot datasets need pyarrow and av; pip install 'factored-scaling[lerobot]'"
+    assert ended.stderr.strip() == said
 
 
 def test_a_folder_without_a_dataset_is_told(fsc: Fsc, tmp_path: Path) -> None:

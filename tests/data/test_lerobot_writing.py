@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.data.lerobot_cases import BY_LEROBOT, CAMERA, HOME, episode, expected, features, write
 
@@ -51,6 +54,68 @@ def test_numbers_of_any_shape_come_back(tmp_path: Path) -> None:
         assert np.array_equal(vectors(table.column(name), 4, ""), values.reshape(4, -1))
     assert entry.tasks == ("reach", "grasp")
     assert table.column("task_index").to_pylist() == [0, 0, 1, 1]
+
+
+def test_texts_and_truth_values_come_back(tmp_path: Path) -> None:
+    made = {"action": Feature("float32", (1,)), "next.done": Feature("bool", (1,)), "note": Feature("string", (1,))}
+    rows: dict[str, NDArray[Any]] = {
+        "action": np.zeros((3, 1), dtype=np.float32),
+        "next.done": np.array([False, False, True]),
+        "note": np.array(["reach", "grasp", "lift ü"]),
+    }
+    with DatasetWriter(tmp_path / "data", 10, made) as writer:
+        writer.add(rows, "lift")
+    ((_, table),) = read_rows(LerobotDataset.open(tmp_path / "data"), None)
+    assert table.column("next.done").to_pylist() == [False, False, True]
+    assert table.column("note").to_pylist() == ["reach", "grasp", "lift ü"]
+    stats = json.loads((tmp_path / "data/meta/stats.json").read_text())
+    assert "note" not in stats
+    assert stats["next.done"]["mean"] == pytest.approx([1 / 3])
+    chosen = select_episodes(LerobotDataset.open(tmp_path / "data"), [0], tmp_path / "chosen")
+    ((_, table),) = read_rows(chosen, None)
+    assert table.column("note").to_pylist()[2] == "lift ü"
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [Feature("video", (16, 16)), Feature("string", (2,)), Feature("colour", (1,)), Feature("complex64", (1,))],
+)
+def test_a_feature_that_cannot_be_stored_is_refused(feature: Feature, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="odd: cannot store"):
+        DatasetWriter(tmp_path / "data", 10, {"odd": feature})
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    st.lists(st.tuples(st.sampled_from(["float32", "float64", "int64"]), st.integers(1, 4)), min_size=1, max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_any_selection_of_anything_written_is_what_was_put_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    lengths: list[int],
+    kinds: list[tuple[str, int]],
+    random: Random,
+) -> None:
+    home = tmp_path_factory.mktemp("any")
+    made = {f"f{place}": Feature(dtype, (size,)) for place, (dtype, size) in enumerate(kinds)}
+    rng = np.random.default_rng(random.randrange(1000))
+    written: list[dict[str, NDArray[Any]]] = []
+    with DatasetWriter(home / "data", 10, made) as writer:
+        for length in lengths:
+            written.append({n: (9 * rng.normal(size=(length, *f.shape))).astype(f.dtype) for n, f in made.items()})
+            writer.add(written[-1], "any")
+    chosen = sorted(random.sample(range(len(lengths)), random.randint(1, len(lengths))))
+    select_episodes(LerobotDataset.open(home / "data"), chosen, home / "chosen")
+    stats = json.loads((home / "chosen/meta/stats.json").read_text())
+    for name in made:
+        whole = np.concatenate([written[index][name] for index in chosen]).astype(np.float64)
+        assert stats[name]["mean"] == pytest.approx(whole.mean(0), abs=1e-9)
+        assert stats[name]["std"] == pytest.approx(whole.std(0), abs=1e-6)
+    for new, (entry, table) in enumerate(read_rows(LerobotDataset.open(home / "chosen"), None)):
+        for name in made:
+            assert np.array_equal(vectors(table.column(name), entry.length, ""), written[chosen[new]][name])
 
 
 def test_video_shows_what_was_filmed(tmp_path: Path) -> None:

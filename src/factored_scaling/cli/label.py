@@ -59,20 +59,22 @@ def label_command(
     fsc label my-dataset --check
     """
     from factored_scaling.data.lerobot.dataset import LerobotDataset
-    from factored_scaling.data.lerobot.labels import write_labels
+    from factored_scaling.data.lerobot.identity import episode_ids
+    from factored_scaling.data.lerobot.labels import check_labels, read_labels, write_labels
     from factored_scaling.data.lerobot.rules import merged
     from factored_scaling.data.lerobot.sheet import write_sheet
 
     if only_check and (rules or table or others or ask or repair):
         raise InvalidInput("--check changes nothing", where="--check", hint="label first, then check")
     opened = LerobotDataset.open(dataset)
-    check = _checked(opened)
+    ids = episode_ids(opened)
+    check = check_labels(ids, read_labels(opened.root))
     said = _said(opened, check, rules, table, others)
     if said or repair:
         labels = merged(check, said, replace)
         gone = {label.id for label in check.gone} if repair else set()
         write_labels(opened.root, [label for label in labels if label.id not in gone])
-        check = _checked(opened)
+        check = check_labels(ids, read_labels(opened.root))
     if sheet is not None:
         write_sheet(opened, check, sheet, camera)
         click.echo(f"wrote {sheet}", err=as_json)
@@ -81,13 +83,6 @@ def label_command(
     print_json(_entry(opened, check)) if as_json else _print(opened, check)
     if only_check and check.problems():
         sys.exit(1)
-
-
-def _checked(dataset: LerobotDataset) -> Check:
-    from factored_scaling.data.lerobot.identity import episode_ids
-    from factored_scaling.data.lerobot.labels import check_labels, read_labels
-
-    return check_labels(episode_ids(dataset), read_labels(dataset.root))
 
 
 def _said(
@@ -110,7 +105,7 @@ def _said(
 
 def _ask(dataset: LerobotDataset, check: Check) -> Check:
     """Go through the episodes without a label; every answer is kept at once."""
-    from factored_scaling.data.lerobot.labels import write_labels
+    from factored_scaling.data.lerobot.labels import check_labels, read_labels, write_labels
     from factored_scaling.data.lerobot.rules import merged
 
     if not check.unlabelled:
@@ -137,7 +132,7 @@ def _ask(dataset: LerobotDataset, check: Check) -> Check:
             click.echo(f"  {error}")
             continue
         write_labels(dataset.root, merged(check, said, replace=False))
-        check = _checked(dataset)
+        check = check_labels(check.ids, read_labels(dataset.root))
         waiting = [index for index in waiting if index not in said]
     return check
 

@@ -54,7 +54,8 @@ def _of_file(
     waiting = {entry.index: entry for entry in entries}
     parts: dict[int, list[Any]] = defaultdict(list)
     counts: dict[int, int] = defaultdict(int)
-    for groups in _batches(file, waiting, heavy):
+    chosen = row_groups(file, waiting)
+    for groups in _batches(file, chosen) if heavy else [chosen]:
         try:
             table = file.read_row_groups(groups, columns=list(wanted))
         except (pa.ArrowInvalid, OSError) as error:
@@ -71,25 +72,32 @@ def _of_file(
         raise InvalidInput(what, where=where, hint="did the recording end with finalize()?")
 
 
-def _batches(file: Any, wanted: dict[int, EpisodeEntry], heavy: bool) -> Iterator[list[int]]:
-    """Row groups that hold wanted episodes, as many at once as memory should hold."""
-    metadata = file.metadata
+def row_groups(file: Any, wanted: Iterable[int]) -> list[int]:
+    """The row groups of a file that may hold episodes with these numbers, by what the file says of them."""
+    metadata, numbers = file.metadata, np.array(sorted(wanted))
     leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == "episode_index")
-    numbers = np.array(sorted(wanted))
-    batch: list[int] = []
-    rows = 0
+    chosen = []
     for group in range(metadata.num_row_groups):
-        described = metadata.row_group(group)
-        limits = described.column(leaf).statistics
+        limits = metadata.row_group(group).column(leaf).statistics
         if limits is not None and limits.has_min_max:
             first = np.searchsorted(numbers, limits.min)
             if first == len(numbers) or numbers[first] > limits.max:
                 continue
-        if heavy and batch and rows + described.num_rows > PICTURE_ROWS:
+        chosen.append(group)
+    return chosen
+
+
+def _batches(file: Any, groups: Sequence[int]) -> Iterator[list[int]]:
+    """As many row groups at once as memory should hold of pictures."""
+    batch: list[int] = []
+    rows = 0
+    for group in groups:
+        more = file.metadata.row_group(group).num_rows
+        if batch and rows + more > PICTURE_ROWS:
             yield batch
             batch, rows = [], 0
         batch.append(group)
-        rows += described.num_rows
+        rows += more
     if batch:
         yield batch
 

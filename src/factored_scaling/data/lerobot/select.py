@@ -25,6 +25,7 @@ from factored_scaling.data.lerobot.write import Shelf, video_columns
 from factored_scaling.errors import InvalidInput
 
 SELECTION = "meta/fsc_selection.json"
+SUBTASKS = "meta/subtasks.parquet"
 RENUMBERED = ("episode_index", "index")
 
 
@@ -63,6 +64,8 @@ def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str
             },
         }
         (shelf.root / "meta").mkdir()
+        if (dataset.root / SUBTASKS).exists():  # rows refer to it by number
+            shutil.copyfile(dataset.root / SUBTASKS, shelf.root / SUBTASKS)
         (shelf.root / SELECTION).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
         _take_labels(dataset, [ids[index] for index in chosen], shelf.root)
         shelf.put(info, dataset.tasks(), summary)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
-from factored_scaling.data.lerobot.rows import vectors
+from factored_scaling.data.lerobot.rows import row_groups, vectors
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 RECORDED, COMPUTED = "put together from the episodes' recorded statistics", "computed from the episodes' rows"
@@ -29,9 +29,10 @@ Statistics = dict[str, FeatureStatistics]
 def of_rows(values: NDArray[Any]) -> FeatureStatistics:
     """Statistics of rows × size."""
     rows = values.astype(np.float64)
+    kept = rows if values.dtype == bool else values
     made: FeatureStatistics = {
-        "min": values.min(0),
-        "max": values.max(0),
+        "min": kept.min(0),
+        "max": kept.max(0),
         "mean": rows.mean(0),
         "std": rows.std(0),
         "count": np.array([len(rows)]),
@@ -169,12 +170,14 @@ def _entries(dataset: LerobotDataset, wanted: set[int]) -> Iterator[tuple[int, M
     for path in sorted((dataset.root / layout.EPISODES).glob("*/*.parquet")):
         with layout.open_parquet(path) as file:
             columns = [name for name in file.schema_arrow.names if name.startswith("stats/")]
-        if not columns:
-            continue
-        table = layout.read_parquet(path, ["episode_index", *columns])
-        places = {number: place for place, number in enumerate(table.column("episode_index").to_pylist())}
-        for number in wanted & set(places):
-            row = table.slice(places[number], 1).to_pylist()[0]
+            groups = row_groups(file, wanted)
+            if not columns or not groups:
+                continue
+            table = file.read_row_groups(groups, columns=["episode_index", *columns])
+        numbers = table.column("episode_index").to_pylist()
+        kept = [place for place, number in enumerate(numbers) if number in wanted]
+        for row in table.take(kept).to_pylist():
+            number = row["episode_index"]
             nested: dict[str, dict[str, Any]] = {}
             for column in columns:
                 name, _, key = column.removeprefix("stats/").rpartition("/")

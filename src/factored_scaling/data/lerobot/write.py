@@ -120,9 +120,12 @@ class DatasetWriter:
         codec: str = "libsvtav1",
     ) -> None:
         self.features = {**features, **{name: Feature(dtype, (1,)) for name, dtype in INDEX_FEATURES.items()}}
-        for name in features:
+        for name, feature in features.items():
             if "/" in name or name in INDEX_FEATURES:
                 raise InvalidInput(f"{name!r} cannot name a feature", hint="no /, and none of LeRobot's own columns")
+            if not _storable(feature):
+                what = f"cannot store {feature.dtype!r} of shape {feature.shape}"
+                raise InvalidInput(what, where=name, hint="image, video, string of shape (1,), or a numpy dtype")
         self.fps, self.robot_type, self.codec = fps, robot_type, codec
         self._shelf = Shelf(Path(root))
         self._tasks: dict[str, int] = {}
@@ -160,7 +163,7 @@ class DatasetWriter:
             "index": np.arange(self._shelf.frames, self._shelf.frames + length),
             "task_index": np.array(numbers),
         }
-        described = {name: _described(whole[name], feature) for name, feature in self.features.items()}
+        described = {n: _described(whole[n], f) for n, f in self.features.items() if f.dtype != "string"}
         videos: dict[str, Any] = {}
         for name in self._places:
             videos |= self._film(name, columns[name])
@@ -268,6 +271,8 @@ def arrow_column(values: NDArray[Any], feature: Feature) -> Any:
     if feature.dtype == "image":
         rows = [{"bytes": encoded(picture), "path": None} for picture in values]
         return pa.array(rows, IMAGE_TYPE)
+    if feature.dtype == "string":
+        return pa.array([str(value) for value in np.ravel(values)], pa.string())
     kind = pa.from_numpy_dtype(np.dtype(feature.dtype))
     flat = pa.array(np.ascontiguousarray(values).reshape(-1), kind, safe=False)
     if feature.shape == (1,):
@@ -275,6 +280,17 @@ def arrow_column(values: NDArray[Any], feature: Feature) -> Any:
     for size in reversed(feature.shape):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
+
+
+def _storable(feature: Feature) -> bool:
+    if feature.is_camera:
+        return len(feature.shape) == 3 and feature.shape[2] == 3
+    if feature.dtype == "string":
+        return feature.shape == (1,)
+    try:
+        return np.dtype(feature.dtype).kind in "biuf" and len(feature.shape) > 0
+    except TypeError:
+        return False
 
 
 def _described(values: NDArray[Any], feature: Feature) -> statistics.FeatureStatistics:

@@ -17,6 +17,7 @@ def test_a_group_is_one_bar_and_its_runs_end_one_by_one(capsys: pytest.CaptureFi
         bars.hear(("train", (1, 2, 3), 50, 100, "3 policies"))
         assert len(bars._tasks) == 1
         bars.hear(("evaluate", (1, 3), 5, 10, "rolling out"))
+        assert list(bars._tasks) == [(1, 3)]
         bars.hear(("failed", (2,), 0, 1, "the loss is nan"))
         bars.hear(("done", (1,), 1, 1, ""))
         assert [group for group in bars._tasks if 3 in group]

@@ -220,7 +220,8 @@ class Bars:
         """Show one message of a worker."""
         kind, runs, done, total, note = message
         if kind in ("train", "evaluate"):
-            if runs not in self._tasks:
+            if runs not in self._tasks:  # also a group that has become smaller: its old bar goes
+                self._remove([group for group in self._tasks if set(group) & set(runs)])
                 self._tasks[runs] = self._progress.add_task("", total=total, note=note)
             label = f"  {named(runs)} {'training' if kind == 'train' else 'evaluating'}"
             self._progress.update(self._tasks[runs], description=label, completed=done, total=total, note=note)
@@ -229,9 +230,12 @@ class Bars:
             self._share.update(dict.fromkeys(runs, share))
         else:
             self._close(kind, runs[0], note)
-        for group in [group for group in self._tasks if not any(run in self._share for run in group)]:
-            self._progress.remove_task(self._tasks.pop(group))
+        self._remove([group for group in self._tasks if not any(run in self._share for run in group)])
         self._progress.update(self._all, note=self._time_left())
+
+    def _remove(self, groups: Sequence[tuple[int, ...]]) -> None:
+        for group in groups:
+            self._progress.remove_task(self._tasks.pop(group))
 
     def _close(self, kind: str, run: int, note: str) -> None:
         self._share.pop(run, None)

@@ -181,7 +181,7 @@ def test_a_score_outlives_the_page_and_a_browser_without_storage(
         code = ready(private)
         private.context.set_offline(True)
         press(private, "score:1.0")
-        expect(private.get_by_text("1 score is kept")).to_be_visible()
+        expect(private.get_by_text("1 score is kept")).to_contain_text("leave it open")
         private.context.set_offline(False)
         ready(private, after=code)
         assert scoring.trial(code).score == 1.0

@@ -76,6 +76,16 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(folder: Path) -> None:
     assert "--port 0" in done.stderr
 
 
+def test_without_the_extra_it_says_what_to_install(folder: Path) -> None:
+    call = f"main(['serve', {str(folder)!r}])"
+    code = f"import sys; sys.modules['fastapi'] = None; from factored_scaling.cli import main; {call}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "fsc: the dashboard needs fastapi, which is not installed; pip install 'factored-scaling[web]'\n"
+    )
+
+
 def test_the_token_is_kept_out_of_others_sight(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("FSC_TOKEN", raising=False)

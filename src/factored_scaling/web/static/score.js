@@ -155,7 +155,8 @@ function tellUnsent() {
   unsent.hidden = !failures;
   if (!failures) return;
   const what = count === 1 ? "1 score is kept on this phone" : `${count} scores are kept on this phone`;
-  unsent.textContent = `No connection. ${count ? `${what} and will be sent by itself.` : "Trying again."}`;
+  const careful = memory.size ? " This browser forgets them with the page: leave it open." : "";
+  unsent.textContent = `No connection. ${count ? `${what} and will be sent by itself.${careful}` : "Trying again."}`;
 }
 
 function locked() {

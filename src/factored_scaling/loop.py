@@ -141,7 +141,7 @@ class Loop:
             self._work(after, "outcomes.db")
             results = {cell: result_of(after.store.trials(run)) for cell, run in runs.items()}
         return [
-            Outcome(cell, answer, predicted_score(spec_, answer.curves, answer.allocation), results[cell])
+            Outcome(cell, answer, _promised(spec_, answer), results[cell])
             for cell, (answer, spec_, _) in zip(cells, answers, strict=True)
         ]
 
@@ -197,3 +197,10 @@ class Loop:
             study.store.put_document(study.id, "remix", "weights", kept)
         weights: dict[str, float] = kept["weights"]
         return weights
+
+
+def _promised(spec: StudySpec, answer: Recommendation) -> float | None:
+    """What was expected of an order: by the surface where there is one, else by the curves."""
+    if answer.surface is not None:
+        return answer.surface.predicted.mean
+    return predicted_score(spec, answer.curves, answer.allocation)

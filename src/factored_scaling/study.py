@@ -278,7 +278,7 @@ class Study:
         """One curve per combination."""
         return fit_curves(self.spec, self.results())[0]
 
-    def recommend(self, budget: int, strategy: str = "auto", fit: str = "power-law", **options: Any) -> Recommendation:
+    def recommend(self, budget: int, strategy: str = "auto", fit: str | None = None, **options: Any) -> Recommendation:
         """How many demonstrations of each factor to collect next."""
         return recommend(self.spec, self.results(), budget, strategy, fit, **options)
 

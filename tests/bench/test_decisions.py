@@ -40,17 +40,25 @@ def quiet(done: int, total: int) -> None:
 
 
 @pytest.mark.parametrize("regime", ["simulation", "real", "real-means"])
-@pytest.mark.parametrize("strategy", ["top", "top-half", "all", "auto"])
-@pytest.mark.parametrize("construction", ["one", "group"])
-def test_curve_rules_order_what_recommend_orders(regime: str, strategy: str, construction: str) -> None:
+@pytest.mark.parametrize(
+    ("fit", "strategy", "construction"),
+    [
+        *(("power-law", strategy, c) for strategy in ("top", "top-half", "all") for c in ("one", "group")),
+        ("surface", "auto", "screen"),
+    ],
+)
+def test_rules_order_what_recommend_orders(regime: str, fit: str, strategy: str, construction: str) -> None:
     world = draw_world(TUNING[0], 5, 1)
     spec = world.spec(construction)
     rows = results(world, [run.demos for run in plan(spec)], REGIMES[regime])
     bench = Bench(world, REGIMES[regime], 0)
-    decisions = bench.decide(parse_method(f"power-law:{strategy}@{construction}"), [20, 100])
+    decisions = bench.decide(parse_method(f"{fit}:{strategy}@{construction}"), [20, 100])
     assert decisions is not None
     for budget, decision in zip((20, 100), decisions, strict=True):
-        assert dict(decision.allocation) == recommend(spec, rows, budget, strategy, "power-law").allocation
+        answer = recommend(spec, rows, budget, strategy, fit)
+        assert dict(decision.allocation) == answer.allocation
+        if answer.surface is not None:
+            assert decision.intervals == answer.surface.predicted.intervals
         assert decision.policies == len(plan(spec))
 
 

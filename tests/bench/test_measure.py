@@ -76,5 +76,5 @@ def test_mean_rows_hold_the_mean_of_the_same_trials(world: World) -> None:
 @pytest.mark.parametrize("strategy", ["top", "all", "auto", "greedy"])
 def test_rows_go_through_the_public_path(world: World, strategy: str) -> None:
     rows = results(world, [run.demos for run in plan(world.spec())], REGIMES["simulation"])
-    answer = recommend(world.spec(), rows, 100, strategy, "power-law")
+    answer = recommend(world.spec(), rows, 100, strategy)
     assert sum(answer.allocation.values()) == 100

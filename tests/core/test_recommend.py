@@ -60,24 +60,38 @@ def test_a_curve_reports_what_it_predicts() -> None:
     assert curve["slope"] == pytest.approx((curve["predicted"] - curve["now"]) / 100)
 
 
-def test_auto_takes_top_when_one_stands_out_and_all_when_they_are_alike() -> None:
+def test_auto_follows_the_surface_and_says_what_to_expect() -> None:
     clear = recommend(FOUR, CLEAR, budget=100)
-    assert (clear.strategy, clear.chosen) == ("auto", "top")
-    assert clear.curves[0].best > 0.95
-    assert clear.allocation == recommend(FOUR, CLEAR, budget=100, strategy="top").allocation
-    alike = recommend(FOUR, ALIKE, budget=100)
-    assert alike.chosen == "all"
-    assert alike.curves[0].best == pytest.approx(0.5, abs=0.05)
-    assert alike.allocation == {"camera_pose": 25, "distractor": 25, "table_texture": 25, "lighting": 25}
-    data = alike.to_mapping()
-    assert data["chosen"] == "all"
-    assert sum(data["best"]) == pytest.approx(1.0)
+    assert (clear.strategy, clear.fit) == ("auto", "surface")
+    assert clear.surface is not None
+    best = clear.allocation["camera_pose"] + clear.allocation["distractor"]
+    assert best >= 70  # their curve rises, the other is flat
+    assert sum(clear.allocation.values()) == 100
+    assert clear.surface.predicted.mean > clear.surface.alternatives["equal"][1].mean > clear.surface.now.mean
+    assert clear.surface.best[0] > 0.8
 
 
-def test_few_trials_make_auto_careful() -> None:
-    ends = [(0.35, 0.6), (0.45, 0.6)]
-    assert recommend(FOUR, rows(FOUR, ends, trials=3000), budget=100).chosen == "top"
-    assert recommend(FOUR, rows(FOUR, ends, trials=10), budget=100).chosen == "all"
+def test_every_number_of_the_sentence_stands_in_the_json() -> None:
+    answer = recommend(FOUR, CLEAR, budget=100)
+    data = answer.to_mapping()
+    assert data["answer"] == answer.sentence
+    predicted, others = data["surface"]["predicted"], data["surface"]["alternatives"]
+    given = ", ".join(f"{count} {name}" for name, count in data["allocation"].items() if count)
+    assert answer.sentence == (
+        f"collect {given}; expected {100 * predicted['mean']:.0f}% ({100 * predicted['low']:.0f}–"
+        f"{100 * predicted['high']:.0f}); Equal would give {100 * others['equal']['mean']:.0f}; "
+        f"the paper's Top would give {100 * others['top']['mean']:.0f}"
+    )
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_the_papers_rules_stay_one_flag_away_and_auto_is_not_theirs() -> None:
+    assert recommend(FOUR, CLEAR, 100, "top").surface is None
+    top = recommend(FOUR, CLEAR, 100, "top", "surface")
+    assert top.surface is not None
+    assert top.allocation == {"camera_pose": 50, "distractor": 50, "table_texture": 0, "lighting": 0}
+    with pytest.raises(InvalidInput, match="auto spends by the surface"):
+        recommend(FOUR, CLEAR, 100, "auto", "power-law")
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:
@@ -85,7 +99,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert recommend(FOUR, ALIKE, 50, seed=3).curves[0].best != recommend(FOUR, ALIKE, 50, seed=4).curves[0].best
 
 
-@pytest.mark.parametrize("strategy", ["top", "top-half", "all", "auto"])
+@pytest.mark.parametrize("strategy", ["top", "top-half", "all"])
 def test_flat_curves_spread_the_budget_equally_and_say_so(strategy: str) -> None:
     got = recommend(FOUR, FLAT, budget=10, strategy=strategy)
     assert got.allocation == {"camera_pose": 3, "distractor": 3, "table_texture": 2, "lighting": 2}
@@ -229,7 +243,12 @@ def test_results_that_do_not_fit_the_study_are_refused_whatever_the_strategy(str
         recommend(FOUR, unknown, 10, strategy, weights=dict.fromkeys(FOUR.names, 1))
 
 
-@pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - set(BASELINES)))
+def test_the_surface_needs_one_policy() -> None:
+    with pytest.raises(NotEnoughData, match="needs scores of at least one policy"):
+        recommend(FOUR, Results(), 10)
+
+
+@pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - set(BASELINES) - {"auto"}))
 def test_too_few_results_name_the_curve(strategy: str) -> None:
     with pytest.raises(NotEnoughData, match=r"camera_pose\+distractor needs scores at two or more sizes n, has none"):
         recommend(FOUR, Results(), 10, strategy)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.report.cases import VISUAL, study
 
@@ -12,7 +10,16 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.scores import known_score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.report.values import run_lines
-from factored_scaling.report.words import answer, gain_points, gain_words, listed, percent, score_words, strategy_words
+from factored_scaling.report.words import (
+    answer,
+    gain_points,
+    gain_words,
+    listed,
+    percent,
+    plain,
+    score_words,
+    strategy_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +82,17 @@ def test_baselines_say_what_they_follow() -> None:
 def test_auto_says_why() -> None:
     spec, results = study()
     given = recommend(spec, results, 100, "auto")
-    for chosen, words in (("top", "One curve stands out"), ("all", "No curve stands out")):
-        assert words in strategy_words(replace(given, chosen=chosen))
-    assert "stands out" not in strategy_words(recommend(spec, results, 100, "top"))
+    assert given.surface is not None
+    likely = max(given.surface.curves, key=lambda curve: curve.best)
+    said = strategy_words(given)
+    assert f"Alone, {plain(likely.factor)} is the best buy with a probability of {percent(likely.best)}." in said
+    assert f"expected to cost {100 * given.surface.regret:.1f} points" in said
+    assert "best buy" not in strategy_words(recommend(spec, results, 100, "top"))
+    what, why = answer(spec, given)
+    assert what.startswith("Collect ")
+    expected, equal = given.surface.predicted, given.surface.alternatives["equal"][1]
+    assert why.startswith(f"Expected: {percent(expected.mean)} ({100 * expected.low:.0f}–{100 * expected.high:.0f})")
+    assert f"Equal would give {percent(equal.mean)}" in why
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:

@@ -8,15 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from factored_scaling.bench.measure import Regime, measure, policy_rows
 from factored_scaling.bench.worlds import DEMOS, World, factor_names
 from factored_scaling.core.allocate import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, demos_at, plan
-from factored_scaling.core.recommend import FITS, STRATEGIES, Recommendation, fit_curves, recommend
+from factored_scaling.core.recommend import FITS, STRATEGIES, fit_curves, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
+from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface_report import Estimate
 from factored_scaling.errors import InvalidInput, UnknownName
 
 UNSHARED = "-unshared"
@@ -28,7 +32,10 @@ DEFAULT = (
     "power-law:all@group-unshared",
     "power-law:top@group",
     "power-law:all@group",
-    "power-law:auto@group",
+    "surface:auto@group",
+    "surface:auto@screen:4/5",
+    "surface:auto@screen:6/8",
+    "surface:auto@screen:10/13",
 )
 _WRITTEN = re.compile(r"([\w-]+):([\w-]+)@([\w-]+?)(-unshared)?(?::(\d+(?:/\d+)*))?")
 
@@ -105,6 +112,7 @@ class Bench:
         self._place = place
         self._results: dict[tuple[str, bool, int], Results] = {}
         self._curves: dict[tuple[str, bool, int], tuple[Curve, ...]] = {}
+        self._surfaces: dict[tuple[str, bool, int], Surface] = {}
 
     def decide(self, method: Method, budgets: Sequence[int]) -> list[Decision] | None:
         """What the rule orders for every budget; None where only means are kept and it needs scores per factor."""
@@ -123,8 +131,12 @@ class Bench:
                 self._curves[key] = fit_curves(spec, results)[0]
             curves = self._curves[key]
             return [Decision(_by_curves(spec, curves, method.strategy, budget), policies) for budget in budgets]
+        if method.fit == "surface" and method.strategy == "auto":
+            if key not in self._surfaces:
+                self._surfaces[key] = fit_surface(spec, results)
+            return [_by_surface(self._surfaces[key], budget, policies) for budget in budgets]
         answers = [recommend(spec, results, budget, method.strategy, method.fit) for budget in budgets]
-        return [Decision(answer.allocation, policies, _intervals(answer)) for answer in answers]
+        return [Decision(answer.allocation, policies) for answer in answers]
 
     def _rows(self, sets: Sequence[Mapping[str, int]]) -> list[dict[str, Any]]:
         rows = []
@@ -155,8 +167,11 @@ def _unshared_rows(spec: StudySpec, world: World, regime: Regime) -> list[dict[s
     return rows
 
 
-def _intervals(answer: Recommendation) -> Mapping[float, tuple[float, float]] | None:
-    return None
+def _by_surface(surface: Surface, budget: int, policies: int) -> Decision:
+    """What `recommend` does for `auto`, without its report; a test holds them together."""
+    order = surface.allocate(budget).demos
+    after = surface.now + np.array([float(order[name]) for name in surface.spec.names])
+    return Decision(order, policies, Estimate.of(surface.score(after)[0]).intervals)
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_warnings
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
@@ -22,6 +22,7 @@ from factored_scaling.core.recommend import (
     recommend,
     report_curves,
 )
+from factored_scaling.core.surface_report import SHOWN, SurfaceReport
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
@@ -67,22 +68,31 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     show_default=True,
     metavar="|".join(STRATEGIES),
     shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
-    help="top: all to the best combination. all: to every one by its slope. auto: top when the best one stands out "
-    "with 80% probability, else all. equal, greedy, cubed-failure, remix: the baselines.",
+    help="auto: where the surface expects most success. The paper's rules, top: all to the best combination; top-half: "
+    "to the better half; all: to every one by its slope. equal, greedy, cubed-failure, remix: the baselines.",
 )
-@click.option("--fit", default="power-law", show_default=True, metavar="|".join(FITS), help="How curves are fitted.")
+@click.option(
+    "--fit",
+    metavar="|".join(FITS),
+    help="surface: one model of every trial, the default of auto. power-law: the paper's curves, else the default.",
+)
 @click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
-@click.option("--proxy", type=int, metavar="K", help="Fit to FSC-Proxy's scores of the K (1, 5, 10) nearest instead.")
+@click.option(
+    "--proxy",
+    type=int,
+    metavar="K",
+    help="Also weigh FSC-Proxy's scores of the K (1, 5, 10) nearest; power-law curves are fitted to them instead.",
+)
 @json_option
 def recommend_command(
     study: str,
     results: str | None,
     budget: int,
     strategy: str,
-    fit: str,
+    fit: str | None,
     half_up: bool,
     save: bool,
     partial: bool,
@@ -92,36 +102,50 @@ def recommend_command(
 ) -> None:
     """Split a budget of demonstrations over the factors.
 
-    Costs, caps and minimums per factor are read from study.yaml, e.g. `camera_pose: {demos: 30, cost: 3, cap: 40}`;
-    with costs the budget counts cost units.
+    By default one surface is fitted to every score of every policy, per factor where there are such scores, and the
+    budget is spent where it expects most success. Costs, caps and minimums per factor are read from study.yaml, e.g.
+    `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts cost units.
 
     \b
     fsc recommend study.yaml results.csv --budget 100
-    fsc recommend my-study --budget 100 --strategy top --json
+    fsc recommend my-study --budget 100 --fit power-law --strategy top --json       the paper's rule
     fsc recommend my-study --budget 100 --save            then `fsc extend` when they are collected
     """
     check_budget(budget)
     target = Target.parse(study)
-    needs_scores = strategy not in ("equal", "remix")
-    if proxy is None:
-        spec, measured = target.spec_and_results(results, required=needs_scores, partial=partial)
-    elif results is not None:
+    if proxy is not None and results is not None:
         raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
+    fused = proxy is not None and (fit or ("surface" if strategy == "auto" else "")) == "surface"
+    stand_ins = None
+    if proxy is not None:
+        spec, stand_ins = target.spec_and_proxy(proxy)
+    if proxy is None or fused:
+        needed = strategy not in ("equal", "remix") and not fused
+        spec, measured = target.spec_and_results(results, required=needed, partial=partial)
     else:
-        spec, measured = target.spec_and_proxy(proxy)
+        assert stand_ins is not None
+        measured = stand_ins
     learned = target.remix_weights(weights, strategy)
+    options: dict[str, Any] = {"proxy": stand_ins} if fused else {}
     with _placed(results, weights):
-        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up)
+        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up, **options)
     if save:
         with target.study() as opened:
             opened.store.put_document(opened.id, "recommendation", "latest", answer.to_mapping())
     if as_json:
         print_json(answer.to_mapping())
         return
-    if answer.curves:
+    if answer.curves and answer.surface is None:
         _print_curves(answer.curves, budget)
     rows = [[name, str(spec.sizes[name]), f"+{count}" if count else "–"] for name, count in answer.allocation.items()]
-    print_table(f"Collect next ({_rule(answer)})", ["factor", "demos now", "collect"], rows)
+    columns = ["factor", "demos now", "collect"]
+    if answer.surface is not None:
+        columns += ["if all went there", "best buy"]
+        for row, curve in zip(rows, answer.surface.curves, strict=True):
+            row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
+    print_table(f"Collect next ({answer.strategy})", columns, rows)
+    if answer.surface is not None:
+        _print_expected(answer, answer.surface)
     print_warnings(answer.warnings)
 
 
@@ -148,11 +172,14 @@ def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
     print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "best buy"], rows)
 
 
-def _rule(answer: Recommendation) -> str:
-    if answer.chosen == answer.strategy:
-        return answer.strategy
-    why = "one combination stands out" if answer.chosen == "top" else "no combination stands out"
-    return f"{answer.strategy} → {answer.chosen}: {why}"
+def _print_expected(answer: Recommendation, said: SurfaceReport) -> None:
+    """The answer in plain words; every number in it stands in --json too."""
+    print_text(f"{answer.sentence}.")
+    now = said.now
+    print_text(
+        f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
+    )
+    print_text(f"Acting on this now is expected to cost {100 * said.regret:.1f} points against knowing everything.")
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:

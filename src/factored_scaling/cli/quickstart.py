@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +12,21 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.show import percent, print_table
-from factored_scaling.core.recommend import STANDS_OUT
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
     from factored_scaling.loop import Loop, LoopSettings, Outcome
     from factored_scaling.report import OutcomeRow
 
-STRATEGIES = ("top", "all", "equal", "greedy", "remix")
-NAMES = {"top": "FSC (top)", "all": "FSC (all)", "equal": "Equal", "greedy": "Greedy", "remix": "Re-Mix"}
+STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")
+NAMES = {
+    "auto": "Surface",
+    "top": "FSC (top)",
+    "all": "FSC (all)",
+    "equal": "Equal",
+    "greedy": "Greedy",
+    "remix": "Re-Mix",
+}
 
 
 @click.command("quickstart")
@@ -40,7 +45,7 @@ def quickstart_command(
 ) -> None:
     """Run the whole method: collect, train on subsets, fit, recommend, collect, train again, compare.
 
-    Trains about 15 small policies from scratch; the README states the time measured on two cores. Ctrl-C and the same
+    Trains about 16 small policies from scratch; the README states the time measured on two cores. Ctrl-C and the same
     command goes on. The closing table compares what the recommendation achieved with Equal, Greedy and Re-Mix.
 
     \b
@@ -107,7 +112,7 @@ def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
     loop.study().close()
     click.echo("2  train and measure policies on subsets of them")
     loop.measure(["group"])
-    click.echo("3  fit one curve per group and recommend; Re-Mix learns its weights")
+    click.echo("3  fit the surface and one curve per group, recommend; Re-Mix learns its weights")
     cells = [Cell(strategy, budget) for budget in budgets for strategy in STRATEGIES]
     for cell in cells:
         answer, _, _ = loop.recommend(cell)
@@ -127,9 +132,7 @@ def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
 
     with loop.study() as study:
         spec, results, lines = study.spec, study.results(), recorded_lines(study)
-    ours = _auto(outcomes[0])  # the headline is what `fsc recommend` would have said
-    ordered = sorted(outcomes, key=lambda outcome: outcome.cell.strategy != ours)
-    answers = {outcome.cell.strategy: outcome.recommendation for outcome in ordered}
+    answers = {outcome.cell.strategy: outcome.recommendation for outcome in outcomes}
     path = loop.folder / (f"report-K{budget}.html" if budget != 100 else "report.html")
     notes = ["Measured in the embedded tabletop simulator: small networks, small images, one training seed per policy."]
     rows = [_outcome_row(outcome) for outcome in outcomes]
@@ -168,7 +171,7 @@ def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None
         "predicted",
         "measured",
         "interval",
-        "collected" + (" (first seed)" if len(outcomes) > 5 else ""),
+        "collected" + (" (first seed)" if len(outcomes) > len(STRATEGIES) else ""),
     ]
     print_table(f"After collecting K = {budget} more demonstrations", columns, rows)
     click.echo(_verdict(means, outcomes))
@@ -179,25 +182,16 @@ def _brief(order: dict[str, int]) -> str:
 
 
 def _verdict(means: dict[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
-    """Said plainly, whichever way it went; a difference inside the intervals is not called a win.
-
-    Ours is what `auto` would have chosen before anything was measured, not the better of the two afterwards.
-    """
-    ours = Counter(_auto(outcome) for _, outcome in outcomes if outcome.cell.strategy == "top").most_common(1)[0][0]
+    """Said plainly, whichever way it went; a difference inside the intervals is not called a win."""
+    ours = "auto"
     rival = max(("equal", "greedy", "remix"), key=lambda name: means[name])
     gap = means[ours] - means[rival]
-    said = f"auto chose {NAMES[ours]}"
     trials = sum(outcome.result.overall.trials for _, outcome in outcomes if outcome.cell.strategy == ours)
     error = 2 * (2 * 0.25 / trials) ** 0.5  # two standard errors of a difference of two shares
     if abs(gap) < error:
-        return f"{said}; it and the best baseline, {NAMES[rival]}, are less than {100 * error:.1f} points apart: a tie."
+        return (
+            f"{NAMES[ours]} and the best baseline, {NAMES[rival]}, are less than {100 * error:.1f} points apart: a tie."
+        )
     if gap > 0:
-        return f"{said}; it beat the best baseline, {NAMES[rival]}, by {100 * gap:.1f} points."
-    return f"{said}; it did not win: {NAMES[rival]} was {-100 * gap:.1f} points better."
-
-
-def _auto(outcome: Outcome) -> str:
-    """What `auto` makes of the same curves."""
-    reports = outcome.recommendation.curves
-    best = max(reports, key=lambda report: report.slope)
-    return "top" if best.best >= STANDS_OUT else "all"
+        return f"{NAMES[ours]} beat the best baseline, {NAMES[rival]}, by {100 * gap:.1f} points."
+    return f"{NAMES[ours]} did not win: {NAMES[rival]} was {-100 * gap:.1f} points better."

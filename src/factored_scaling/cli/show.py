@@ -56,6 +56,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     click.echo()
 
 
+def print_text(text: str) -> None:
+    """A sentence, broken between words where the terminal ends."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in _stacked(text, room):
+        click.echo(line)
+
+
 def print_warnings(warnings: Sequence[str]) -> None:
     """Warnings go to stderr, so that a table can be piped."""
     for warning in warnings:

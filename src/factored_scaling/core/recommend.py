@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, ranked, spend
+from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, spend
 from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
 from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import NotEnoughData, UnknownName
+from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface_report import SurfaceReport, combination_gains, report_surface
+from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownName
 
-STRATEGIES = ("top", "top-half", "all", "auto", *BASELINES)
-FITS = ("power-law",)
-# `auto` takes Top when the best combination stands out with at least this probability, else All.
-STANDS_OUT = 0.8
+STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
+FITS = ("surface", "power-law")
+_NAMES = {"equal": "Equal", "top": "the paper's Top"}
 
 
 class UnknownStrategy(UnknownName):
@@ -68,10 +69,22 @@ class Recommendation:
     curves: tuple[CurveReport, ...]
     allocation: dict[str, int]
     warnings: tuple[str, ...]
-    # what `auto` chose; the same as `strategy` otherwise
-    chosen: str
     # the part of the budget that caps or costs left unspent
     left: float = 0.0
+    # what the surface says of this allocation and of others; None with `--fit power-law`
+    surface: SurfaceReport | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What to do and what to expect of it, in plain words; every number in it stands in `to_mapping()` too."""
+        given = [f"{count} {name}" for name, count in self.allocation.items() if count]
+        order = f"collect {', '.join(given)}" if given else "collect nothing"
+        if self.surface is None:
+            return order
+        expected = self.surface.predicted
+        others = [f"{_NAMES[name]} would give {100 * e.mean:.0f}" for name, (_, e) in self.surface.alternatives.items()]
+        text = f"{order}; expected {100 * expected.mean:.0f}% ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
+        return "; ".join([text, *others])
 
     def to_mapping(self) -> dict[str, Any]:
         """The object that `fsc recommend --json` prints."""
@@ -83,11 +96,11 @@ class Recommendation:
             "allocation": dict(self.allocation),
             "warnings": list(self.warnings),
         }
-        if self.chosen != self.strategy:
-            data["chosen"] = self.chosen
-            data["best"] = [report.best for report in self.curves]
         if self.left:
             data["left"] = self.left
+        if self.surface is not None:
+            data["answer"] = self.sentence
+            data["surface"] = self.surface.to_mapping()
         return data
 
 
@@ -136,63 +149,104 @@ def recommend(
     results: Results,
     budget: int,
     strategy: str = "auto",
-    fit: str = "power-law",
+    fit: str | None = None,
     *,
     weights: Mapping[str, float] | None = None,
     half_up: bool = False,
+    proxy: Results | None = None,
+    surface: Surface | None = None,
     seed: int = 0,
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
 
-    `top`, `top-half` and `all` follow the fitted curves; `auto` chooses between `top` and `all` by how surely the best
-    combination stands out; `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the baselines. With
-    costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does.
+    `auto` spends where the surface expects most success. `top`, `top-half` and `all` follow the paper's curves
+    (`fit="power-law"`, the default for them) or what the surface expects of each combination (`fit="surface"`).
+    `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the baselines. With costs, the budget counts
+    cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does. `proxy` are stand-in scores for
+    the surface to weigh; `surface` is one that was fitted to these results before.
     """
     budget = check_budget(budget)
     if strategy not in STRATEGIES:
         raise UnknownStrategy(str(strategy), STRATEGIES, where="strategy")
+    fit = fit if fit is not None else "surface" if strategy == "auto" else "power-law"
     if fit not in FITS:
         raise UnknownFit(str(fit), FITS, where="fit")
-    baseline = strategy in BASELINES
+    if fit == "power-law" and strategy == "auto":
+        hint = "choose top, top-half or all for the paper's curves"
+        raise InvalidInput("auto spends by the surface, not by power-law curves", where="strategy", hint=hint)
+    if fit == "power-law":
+        surface = None
+    elif surface is None:
+        surface = fit_surface(spec, results, proxy=proxy, seed=seed)
     warnings: tuple[str, ...] = ()
+    reports: tuple[CurveReport, ...] = ()
     try:
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
     except NotEnoughData as error:
-        if not baseline:
+        if strategy not in BASELINES and surface is None:
             raise
-        reports = ()
-        if results.rows:
+        if results.rows and surface is None:
             warnings = (f"no curves: {error}",)
-    chosen = strategy
-    if strategy == "equal":
-        tiers = equal_tiers(spec)
-    elif strategy == "greedy":
-        tiers = greedy_tiers(spec, results)
-    elif strategy == "cubed-failure":
-        tiers = cubed_failure_tiers(spec, results)
-    elif strategy == "remix":
-        tiers = remix_tiers(spec, weights)
+    if surface is not None and strategy == "auto":
+        warnings = ()  # which policies lie on no curve matters to the curves alone
+        spending = surface.allocate(budget)
     else:
-        gains = [report.curve.slope(budget / cost) / cost for report, cost in _with_costs(spec, reports)]
-        if strategy == "auto":
-            chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
-        if len(reports) == 1 and len(spec.factors) > 1:
-            text = "all factors share one curve, which cannot tell them apart; construction one gives each its own"
-            warnings = (*warnings, text)
-        picked = included(gains, chosen, half_up)
-        tiers = curve_tiers(spec, gains, picked)
-        if not any(gains[index] > 0 for index in picked):
-            tiers = equal_tiers(spec)
-            warnings = (
-                *warnings,
-                "no curve rises, so nothing can be told from them; the budget is spread equally",
-            )
-    spending = spend(spec.factors, tiers, budget)
+        gains = _gains(spec, reports, budget) if surface is None else combination_gains(surface, budget)
+        tiers, told = _tiers(spec, results, strategy, gains, weights, half_up)
+        spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *told)
     if spending.left > 1e-9:
         text = f"{spending.left:g} of the budget is left unspent: every factor is at its cap or costs more than that"
         warnings = (*warnings, text)
-    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, chosen, spending.left)
+    said = None
+    if surface is not None:
+        said = report_surface(surface, budget, spending, _alternatives(spec, reports, budget))
+    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said)
+
+
+def _gains(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> list[float]:
+    """Slope per unit of cost of every curve."""
+    costs = [mean_cost(spec, report.curve.combination) for report in reports]
+    return [report.curve.slope(budget / cost) / cost for report, cost in zip(reports, costs, strict=True)]
+
+
+def _tiers(
+    spec: StudySpec,
+    results: Results,
+    strategy: str,
+    gains: Sequence[float],
+    weights: Mapping[str, float] | None,
+    half_up: bool,
+) -> tuple[list[dict[str, float]], tuple[str, ...]]:
+    """Weights per factor for the rules that spend in proportion, and warnings."""
+    if strategy == "equal":
+        return equal_tiers(spec), ()
+    if strategy == "greedy":
+        return greedy_tiers(spec, results), ()
+    if strategy == "cubed-failure":
+        return cubed_failure_tiers(spec, results), ()
+    if strategy == "remix":
+        return remix_tiers(spec, weights), ()
+    warnings: tuple[str, ...] = ()
+    if len(gains) == 1 and len(spec.factors) > 1:
+        warnings = ("all factors share one curve, which cannot tell them apart; construction one gives each its own",)
+    picked = included(gains, strategy, half_up)
+    if any(gains[index] > 0 for index in picked):
+        return curve_tiers(spec, gains, picked), warnings
+    text = "no curve rises, so nothing can be told from them; the budget is spread equally"
+    return equal_tiers(spec), (*warnings, text)
+
+
+def _alternatives(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> dict[str, dict[str, int]]:
+    """What other rules would order, for the surface to say what it expects of that: Equal, and the paper's Top."""
+    orders = {"equal": spend(spec.factors, equal_tiers(spec), budget).demos}
+    if reports:
+        gains = _gains(spec, reports, budget)
+        picked = included(gains, "top")
+        rises = any(gains[index] > 0 for index in picked)
+        tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)
+        orders["top"] = spend(spec.factors, tiers, budget).demos
+    return orders
 
 
 def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:
@@ -211,7 +265,3 @@ def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation:
     sizes = [report.curve.combination.size for report in reports]
     gain = sum(r.curve.at(size + count) - r.now for r, size, count in zip(reports, sizes, spent, strict=True))
     return min(1.0, max(0.0, now + gain))
-
-
-def _with_costs(spec: StudySpec, reports: tuple[CurveReport, ...]) -> list[tuple[CurveReport, float]]:
-    return [(report, mean_cost(spec, report.curve.combination)) for report in reports]

@@ -249,9 +249,7 @@ def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendat
             axes.annotate(str(amount), (amount, row), color=tone, fontsize=8.5, fontweight=weight, **place)
         axes.set_xlim(0, most * 1.32)
         axes.set_ylim(-0.6, len(names) - 0.4)
-        axes.set_title(
-            plain_strategy(key, recommendation), loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=8
-        )
+        axes.set_title(key, loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=8)
         axes.set_xticks([])
         axes.set_yticks(rows, [plain(name) for name in names] if column == 0 else [""] * len(names))
         axes.tick_params(length=0, labelsize=9, labelcolor=INK, pad=6)
@@ -260,11 +258,6 @@ def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendat
             axes.spines[side].set_visible(False)
         axes.spines["left"].set_color(MUTED)
     return figure
-
-
-def plain_strategy(key: str, recommendation: Recommendation) -> str:
-    """A strategy's name, with what `auto` came to."""
-    return key if recommendation.chosen in (key, recommendation.strategy) else f"{key}: {recommendation.chosen}"
 
 
 def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:

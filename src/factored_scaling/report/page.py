@@ -10,7 +10,7 @@ from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, plain_strategy, shared_limits
+from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg, write_whole
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
@@ -73,7 +73,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "curves": _curves(drawn),
         "strategies": [
             {
-                "name": plain_strategy(key, recommendation),
+                "name": key,
                 "meaning": meaning(recommendation),
                 "bars": _bars(spec, recommendation, headline, _most(report)),
                 "total": sum(recommendation.allocation.values()),
@@ -98,10 +98,9 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
     measured = sum(line.score is not None for line in report.runs)
     counted = sum(line.score.trials for line in report.runs if line.score is not None)
     runs = f"{measured} of {len(report.runs)}" if measured < len(report.runs) else str(measured)
-    auto = f"{headline.strategy}: {headline.chosen}" if headline.chosen != headline.strategy else headline.strategy
     facts = [
         ("budget", f"{headline.budget} {_unit(spec, headline.budget)}"),
-        ("strategy", auto),
+        ("strategy", headline.strategy),
         ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
         ("measured", f"{runs} {'policy' if runs == '1' else 'policies'}"),
     ]

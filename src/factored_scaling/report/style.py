@@ -69,12 +69,12 @@ def factor_places(spec: StudySpec, headline: Recommendation | None) -> dict[str,
 def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str, ...]:
     """The combinations that a curve-following recommendation spends on, best first; none for the baselines."""
     reports = recommendation.curves
-    if not reports or recommendation.chosen not in ("top", "top-half", "all"):
+    if not reports or recommendation.fit != "power-law" or recommendation.strategy not in ("top", "top-half", "all"):
         return ()
     gains = gains_of(spec, recommendation)
     # The recommendation does not say how it rounded the half; the rounding that gives its allocation is the one.
     for half_up in (False, True):
-        chosen = [index for index in included(gains, recommendation.chosen, half_up) if gains[index] > 0]
+        chosen = [index for index in included(gains, recommendation.strategy, half_up) if gains[index] > 0]
         if chosen and spend(spec.factors, curve_tiers(spec, gains, chosen), recommendation.budget).demos == (
             recommendation.allocation
         ):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from factored_scaling.core.recommend import STANDS_OUT, CurveReport, Recommendation
+from factored_scaling.core.recommend import CurveReport, Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface_report import SurfaceReport
 from factored_scaling.report.style import funded_labels
 
 _MEANING = {
+    "auto": "where the surface expects most success",
     "top": "everything to the steepest curve",
     "top-half": "the steeper half of the curves, by their slopes",
     "all": "every curve, by its slope",
@@ -18,6 +20,9 @@ _MEANING = {
     "cubed-failure": "by the third power of each factor's failure rate",
     "remix": "by the weights that Re-Mix learned",
 }
+
+
+_RIVALS = {"equal": "Equal would give", "top": "the paper's Top"}
 
 
 def percent(value: float, digits: int = 0) -> str:
@@ -55,21 +60,23 @@ def listed(items: Sequence[str]) -> str:
 
 def meaning(recommendation: Recommendation) -> str:
     """What a strategy does, in half a sentence."""
-    if recommendation.chosen in ("top", "top-half", "all") and not any(c.slope > 0 for c in recommendation.curves):
+    curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
+    if curved and not any(curve.slope > 0 for curve in recommendation.curves):
         return "no curve rises: the same for every factor"
-    return _MEANING.get(recommendation.chosen, "")
+    return _MEANING.get(recommendation.strategy, "")
 
 
 def strategy_words(recommendation: Recommendation) -> str:
-    """What the headline's strategy does and, where it chose for itself, why."""
+    """What the headline's strategy does and, where the surface speaks, how sure it is."""
     text = f"{recommendation.budget} in all: {meaning(recommendation)}."
-    if recommendation.chosen == recommendation.strategy or not any(c.slope > 0 for c in recommendation.curves):
+    said = recommendation.surface
+    if said is None:
         return text
-    surest = percent(max(report.best for report in recommendation.curves))
-    needed = percent(STANDS_OUT)
-    if recommendation.chosen == "top":
-        return f"{text} One curve stands out, as the best buy in {surest} of the refits ({needed} needed)."
-    return f"{text} No curve stands out: the surest is the best buy in {surest} of the refits ({needed} needed)."
+    likely = max(said.curves, key=lambda curve: curve.best)
+    return (
+        f"{text} Alone, {plain(likely.factor)} is the best buy with a probability of {percent(likely.best)}. "
+        f"Acting now is expected to cost {100 * said.regret:.1f} points against knowing the surface."
+    )
 
 
 def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
@@ -86,15 +93,17 @@ def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
 def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     """The whole report in a line: what to do, and why."""
     order = f"{order_words(spec, recommendation)}."
-    if recommendation.chosen == "equal":
+    if recommendation.surface is not None:
+        return order, _expected_words(recommendation.surface)
+    if recommendation.strategy == "equal":
         return order, "An equal share for every factor" + (
             "." if recommendation.curves else ", for there are no curves yet."
         )
-    if recommendation.chosen == "greedy":
+    if recommendation.strategy == "greedy":
         return order, "The policy trained on everything scores lowest there."
-    if recommendation.chosen == "cubed-failure":
+    if recommendation.strategy == "cubed-failure":
         return order, "The shares follow the third power of how often the policy trained on everything fails there."
-    if recommendation.chosen == "remix":
+    if recommendation.strategy == "remix":
         return order, "The shares are the weights that Re-Mix learned."
     best = _best_funded(spec, recommendation)
     if best is None or best.predicted <= best.now:
@@ -112,6 +121,15 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     return order, (
         f"The steepest of their curves, {label_words(factors)}, "
         f"would promise {promise}, for all {recommendation.budget}."
+    )
+
+
+def _expected_words(said: SurfaceReport) -> str:
+    """What the surface expects of the order, and of the others."""
+    others = [f"{_RIVALS[name]} {percent(e.mean)}" for name, (_, e) in said.alternatives.items()]
+    return (
+        f"Expected: {percent(said.predicted.mean)} ({100 * said.predicted.low:.0f}–{100 * said.predicted.high:.0f}), "
+        f"from {percent(said.now.mean)} now; {' and '.join(others)}."
     )
 
 

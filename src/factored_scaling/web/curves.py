@@ -11,6 +11,7 @@ from factored_scaling.core.recommend import STRATEGIES, CurveReport, Recommendat
 from factored_scaling.core.results import Results
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface import Surface, fit_surface
 from factored_scaling.report.figures import Panel, panels, shared_limits
 from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import (
@@ -48,6 +49,7 @@ class Curves:
         self._lock = threading.Lock()  # one computation at a time: a second asker finds the first one's answer
         self._stamp: Hashable = None
         self._measured: tuple[StudySpec, Results, dict[str, float] | None] | None = None
+        self._surface: Surface | None = None
         self._answers: OrderedDict[tuple[int, str], dict[str, Any]] = OrderedDict()
 
     def answer(self, budget: int, strategy: str) -> dict[str, Any]:
@@ -56,7 +58,9 @@ class Curves:
             spec, results, weights = self._snapshot()
             known = self._answers.get((budget, strategy))
             if known is None:
-                found = recommend(spec, results, budget, strategy, weights=weights)
+                if strategy == "auto" and self._surface is None:
+                    self._surface = fit_surface(spec, results)
+                found = recommend(spec, results, budget, strategy, weights=weights, surface=self._surface)
                 known = self._answers[budget, strategy] = content(spec, found)
                 while len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
@@ -67,7 +71,7 @@ class Curves:
     def strategies(self) -> tuple[str, ...]:
         """The rules to choose from; Re-Mix only when its weights are there."""
         weights = self.study.store.document(self.study.id, "remix", "weights")
-        every = dict.fromkeys(("auto", *STRATEGIES))
+        every = STRATEGIES
         return tuple(name for name in every if name != "remix" or weights is not None)
 
     def _snapshot(self) -> tuple[StudySpec, Results, dict[str, float] | None]:
@@ -77,6 +81,7 @@ class Curves:
         stamp = (str(spec.to_mapping()), _finished(runs), str(weights))
         if self._measured is None or stamp != self._stamp:
             self._answers.clear()
+            self._surface = None
             self._measured = (spec, self.study.results(), weights)
             self._stamp = stamp
         return self._measured
@@ -91,7 +96,6 @@ def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
     return {
         "budget": found.budget,
         "strategy": found.strategy,
-        "chosen": found.chosen,
         "fit": found.fit,
         "order": order,
         "why": why,

@@ -1,0 +1,269 @@
+"""Scores as the surface sees them: which policy, which trials, how many; and how likely they are.
+
+A score over many trials is looked at on the scale θ = arcsin √p, where the noise of t trials has the variance
+1/(4t + 2) whatever p is. Around it lies the noise of training: a part that moves all trials of a policy together and a
+part of each score's own. A score over few trials is binomial, where 0 of 3 says more than that scale can; the noise of
+training is small beside it and left out. Graded scores count like 0/1 scores of the same mean, whose variance is never
+smaller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.scores import ALL_FACTORS
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface_model import (
+    GLOBALS,
+    NOISE_COMMON,
+    NOISE_OWN,
+    PROXY_GAIN,
+    PROXY_NOISE,
+    PROXY_SHIFT,
+    Floats,
+    Forward,
+    Kinds,
+    Parameters,
+    Prior,
+    bend,
+    forward,
+    gradient,
+)
+
+FEW = 12  # trials; fewer are binomial
+UNKNOWN_TRIALS = 100  # believed of a score whose number of trials is not told
+_EDGE = 1e-6  # a success nearer to 0 or 1 has no finite derivative of θ
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Everything measured, as arrays. Successes are weighted means over single factors, or all factors at once."""
+
+    demos: Floats  # R × N, in units
+    now: Floats  # N, in units
+    unit: float
+    # scores by single factors: weights over the R·N successes
+    weights: Floats  # (R·N) × O
+    # scores by several factors at once: which ones
+    joint: Floats  # J × N
+    joint_run: NDArray[np.int64]
+    # of all O + J scores
+    score: Floats
+    few: Floats  # trials where they are few, else 0
+    many: Floats  # 1 where they are many, else 0
+    theta: Floats
+    variance: Floats
+    own_share: Floats  # part of a factor's own training noise that the score has
+    runs: Floats  # (O + J) × R, 1 where the score is of the policy
+    # stand-in scores: weights over the R·N successes, and values
+    proxy_weights: Floats
+    proxy: Floats
+
+    # every score is of one factor of one policy, in order: no weights needed
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class _Score:
+    demos: tuple[int, ...]
+    copy: tuple[int | None, int]  # seed, and which of several policies that are not told apart
+    factor: tuple[str, ...]
+    score: float
+    trials: int | None
+
+
+def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> Observations:
+    """The rows of a study, for the surface."""
+    scores = _without_totals(spec, _scores(spec, results))
+    stand_ins = _scores(spec, proxy) if proxy is not None else []
+    keys = list(dict.fromkeys((score.demos, score.copy) for score in [*scores, *stand_ins]))
+    place = {key: index for index, key in enumerate(keys)}
+    count, runs = len(spec.names), len(keys)
+    unit = float(np.mean(list(spec.sizes.values())))
+    single = [score for score in scores if not _several(spec, score)]
+    joint = [score for score in scores if _several(spec, score)]
+    # Sorted by policy and factor, complete results need no weights at all.
+    single.sort(key=lambda score: (place[score.demos, score.copy], [spec.names.index(name) for name in score.factor]))
+    ordered = [*single, *joint]
+    trials = np.array([score.trials or UNKNOWN_TRIALS for score in ordered], dtype=float)
+    mean = np.array([score.score for score in ordered])
+    weights = _weights(spec, single, place)
+    return Observations(
+        demos=np.array([key[0] for key in keys], dtype=float).reshape(runs, count) / unit,
+        now=np.array(list(spec.sizes.values()), dtype=float) / unit,
+        unit=unit,
+        weights=weights,
+        joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
+        joint_run=np.array([place[score.demos, score.copy] for score in joint], dtype=np.int64),
+        score=mean,
+        few=np.where(trials < FEW, trials, 0.0),
+        many=np.where(trials < FEW, 0.0, 1.0),
+        theta=np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75))),
+        variance=1 / (4 * trials + 2),
+        own_share=np.concatenate([(weights**2).sum(0), np.ones(len(joint))]),
+        runs=np.array([[float(place[s.demos, s.copy] == r) for r in range(runs)] for s in ordered]).reshape(-1, runs),
+        proxy_weights=_weights(spec, stand_ins, place),
+        proxy=np.array([score.score for score in stand_ins]),
+        plain=weights.shape[0] == weights.shape[1] and bool((weights == np.eye(len(weights))).all()),
+    )
+
+
+def _scores(spec: StudySpec, results: Results) -> list[_Score]:
+    """Every measurement once.
+
+    A policy listed under several curves with the same score was measured once. Rows without a seed that say the same
+    thing of the same training set twice are of different policies.
+    """
+    made: list[_Score] = []
+    repeats: Counter[Any] = Counter()
+    seen: set[Any] = set()
+    copies: Counter[Any] = Counter()
+    for row in results.rows:
+        demos, own = resolve(spec, row)
+        identity = (demos, row.seed, row.factor, row.score, row.trials)
+        repeats[own, identity] += 1
+        if (identity, repeats[own, identity]) in seen:
+            continue
+        seen.add((identity, repeats[own, identity]))
+        copy = 0
+        if row.seed is None:
+            copy = copies[demos, row.factor]
+            copies[demos, row.factor] += 1
+        made.append(_Score(demos, (row.seed, copy), row.factor, row.score, row.trials))
+    return made
+
+
+def _without_totals(spec: StudySpec, scores: list[_Score]) -> list[_Score]:
+    """Without the overall scores of policies that have a score for every factor: they hold the same trials."""
+    known: dict[Any, set[str]] = {}
+    for score in scores:
+        if len(score.factor) == 1:
+            known.setdefault((score.demos, score.copy), set()).add(score.factor[0])
+    full = {key for key, names in known.items() if names >= set(spec.names)}
+    return [score for score in scores if score.factor or (score.demos, score.copy) not in full]
+
+
+def _several(spec: StudySpec, score: _Score) -> bool:
+    return len(score.factor) > 1 or (score.factor == (ALL_FACTORS,) and len(spec.names) > 1)
+
+
+def _varies(score: _Score, name: str) -> bool:
+    return score.factor == (ALL_FACTORS,) or name in score.factor
+
+
+def _weights(spec: StudySpec, scores: list[_Score], place: dict[Any, int]) -> Floats:
+    count = len(spec.names)
+    weights = np.zeros((len(place) * count, len(scores)))
+    for column, score in enumerate(scores):
+        first = place[score.demos, score.copy] * count
+        names = score.factor if score.factor and score.factor != (ALL_FACTORS,) else spec.names
+        for name in names:
+            weights[first + spec.names.index(name), column] = 1 / len(names)
+    return weights
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The logarithm of the likelihood and its gradient by the standard normal variables, for many draws at once."""
+
+    observations: Observations
+    prior: Prior
+
+    def __call__(self, raw: Floats, kinds: Kinds) -> tuple[Floats, Floats]:
+        parameters = Parameters.of(raw, kinds, self.prior)
+        seen = self.observations
+        state = forward(parameters, kinds, seen.demos, seen.now)
+        flat = state.success.reshape(-1, raw.shape[1])
+        success = flat if seen.plain else seen.weights.T @ flat
+        joint = _joint(state, seen, kinds) if len(seen.joint) else None
+        if joint is not None:
+            success = np.concatenate([success, joint.success])
+        value, by_success, by_noise = self._scores(success, raw)
+        by_single = by_success[: seen.weights.shape[1]]
+        by_flat = by_single if seen.plain else seen.weights @ by_single
+        by_proxy: tuple[Floats, ...] = ()
+        if len(seen.proxy):
+            added, through, by_proxy = self._proxy(seen.proxy_weights.T @ flat, raw)
+            value, by_flat = value + added, by_flat + seen.proxy_weights @ through
+        by_cells = by_flat.reshape(state.success.shape)
+        by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
+        if joint is not None:
+            more, by_hazard = joint.back(by_success[seen.weights.shape[1] :], state, seen)
+            by_robust = by_robust + more
+        slope = gradient(state, parameters, kinds, self.prior, by_robust, by_skilled, by_hazard)
+        rest = slope[-GLOBALS:]
+        rest[NOISE_COMMON], rest[NOISE_OWN] = by_noise
+        if by_proxy:
+            rest[PROXY_SHIFT], rest[PROXY_GAIN], rest[PROXY_NOISE] = by_proxy
+        return value, slope
+
+    def noise(self, raw: Floats) -> tuple[Floats, Floats]:
+        """Standard deviations of training on the scale of θ: of a policy's trials together, of a factor's own."""
+        rest = raw[-GLOBALS:]
+        common, own = self.prior.noise_common, self.prior.noise_own
+        return np.exp(common[0] + common[1] * rest[NOISE_COMMON]), np.exp(own[0] + own[1] * rest[NOISE_OWN])
+
+    def _scores(self, success: Floats, raw: Floats) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+        """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
+        seen = self.observations
+        common, own = (sd**2 for sd in self.noise(raw))
+        inside = np.clip(success, _EDGE, 1 - _EDGE)
+        spread = seen.variance[:, None] + seen.own_share[:, None] * own
+        precision = seen.many[:, None] / spread
+        miss = np.arcsin(np.sqrt(inside)) - seen.theta[:, None]
+        scaled = miss * precision
+        pull, weight = seen.runs.T @ scaled, seen.runs.T @ precision
+        grown = 1 + common * weight
+        shrink = common / grown
+        value = 0.5 * ((shrink * pull**2).sum(0) - (scaled * miss).sum(0) - np.log(grown).sum(0))
+        value -= 0.5 * seen.many @ np.log(spread)
+        left = scaled - (seen.runs @ (shrink * pull)) * precision  # of the miss, once the common part is taken out
+        by_success = -left / (2 * np.sqrt(inside * (1 - inside)))
+        by_spread = 0.5 * (left**2 + (seen.runs @ shrink) * precision**2 - precision)
+        if seen.few.any():
+            good, bad = seen.few * seen.score, seen.few * (1 - seen.score)
+            value = value + good @ np.log(inside) + bad @ np.log1p(-inside)
+            by_success = by_success + good[:, None] / inside - bad[:, None] / (1 - inside)
+        by_own = (by_spread * seen.own_share[:, None]).sum(0) * 2 * own * self.prior.noise_own[1]
+        by_common = ((pull / grown) ** 2 - weight / grown).sum(0) * common * self.prior.noise_common[1]
+        return value, by_success, (by_common, by_own)
+
+    def _proxy(self, success: Floats, raw: Floats) -> tuple[Floats, Floats, tuple[Floats, ...]]:
+        """Stand-in scores lie around a straight line of the successes; how far is learned with the rest."""
+        rest = raw[-GLOBALS:]
+        shift, gain, spread = 0.5 * rest[PROXY_SHIFT], rest[PROXY_GAIN], np.exp(-1.5 + rest[PROXY_NOISE])
+        miss = self.observations.proxy[:, None] - shift - gain * success
+        scaled = miss / spread**2
+        value = -0.5 * (scaled * miss).sum(0) - len(miss) * np.log(spread)
+        by_rest = (0.5 * scaled.sum(0), (scaled * success).sum(0), (scaled * miss).sum(0) - len(miss))
+        return value, gain * scaled, by_rest
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """Trials in which several factors vary at once: the shared skill, and robustness to each of them."""
+
+    success: Floats  # J × draws
+    skilled: Floats
+    slope: Floats
+
+    def back(self, by_success: Floats, state: Forward, seen: Observations) -> tuple[Floats, Floats]:
+        by_robust, by_hazard = np.zeros_like(state.robust), np.zeros_like(state.hazard)
+        for index, (run, varied) in enumerate(zip(seen.joint_run, seen.joint, strict=True)):
+            through = by_success[index] * self.success[index]
+            by_robust[run] += through * varied[:, None] / state.robust[run]
+            by_hazard[run] -= through * self.slope[index] / self.skilled[index]
+        return by_robust, by_hazard
+
+
+def _joint(state: Forward, seen: Observations, kinds: Kinds) -> _Joint:
+    shared, slope = bend(state.hazard, kinds.sharpness)
+    skilled = 1 - shared[seen.joint_run]
+    robust = np.exp((np.log(state.robust[seen.joint_run]) * seen.joint[:, :, None]).sum(1))
+    return _Joint(skilled * robust, skilled, slope[seen.joint_run])

@@ -1,0 +1,197 @@
+"""The surface: exact gradients, honest answers in worlds that are known, limits kept."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from factored_scaling import Results, StudySpec, recommend
+from factored_scaling.core.spec import Factor
+from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface_data import Posterior, observe
+from factored_scaling.core.surface_model import PRIOR, Floats, draw_kinds, size_of
+from factored_scaling.core.surface_report import report_surface
+from factored_scaling.core.surface_spend import spend_well
+
+NAMES = ("camera", "light", "table", "pose")
+SPEC = StudySpec(dict.fromkeys(NAMES, 30))
+# every policy but the first thins half of the factors
+DESIGN = ((30, 30, 30, 30), (0, 10, 30, 30), (30, 0, 10, 30), (30, 30, 0, 10), (10, 30, 30, 0), (0, 30, 10, 30))
+
+
+def success(demos: Floats) -> Floats:
+    """Camera fails often and its data repair that; light fails as often and nothing repairs it; the rest is easy."""
+    camera = 0.9 * (1 + demos[..., 0] / 20) ** -0.8
+    light = np.full(camera.shape, 0.5)
+    table, pose = 0.15 * (1 + demos[..., 2] / 20) ** -1.0, 0.1 * (1 + demos[..., 3] / 20) ** -1.0
+    return 0.95 * (1 - np.stack([camera, light, table, pose], axis=-1))
+
+
+def rows(
+    design: Any = DESIGN, trials: int | None = 400, mean_only: bool = False, seed: int = 0
+) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    told: list[dict[str, Any]] = []
+    for demos in design:
+        chance = np.clip(success(np.array(demos, dtype=float)) + 0.02 * rng.standard_normal(), 0, 1)
+        scores = rng.binomial(trials or 400, chance) / (trials or 400)
+        policy = {"demos": dict(zip(NAMES, demos, strict=True)), "trials": trials, "seed": seed}
+        if mean_only:
+            told.append({**policy, "score": float(scores.mean())})
+        else:
+            told += [{**policy, "factor": n, "score": float(s)} for n, s in zip(NAMES, scores, strict=True)]
+    return told
+
+
+@pytest.fixture(scope="module")
+def surface() -> Surface:
+    return fit_surface(SPEC, Results.from_rows(rows()))
+
+
+@pytest.mark.parametrize("kind", ["per factor", "mixed"])
+def test_the_gradient_is_the_likelihoods(kind: str) -> None:
+    told, proxy = rows(), None
+    if kind == "mixed":
+        few = {"demos": dict(zip(NAMES, (5, 30, 10, 0), strict=True)), "score": 0.4}
+        told = [*told[:9], {**few, "factor": "camera+light", "seed": 1}, {**few, "factor": "*"}, few]
+        proxy = Results.from_rows([few, {**few, "factor": "pose", "score": 0.7}])
+    seen = observe(SPEC, Results.from_rows(told), proxy)
+    rng = np.random.default_rng(0)
+    posterior, kinds = Posterior(seen, PRIOR), draw_kinds(rng, 4, 4, PRIOR)
+    raw = rng.standard_normal((size_of(4), 4))
+    _, slope = posterior(raw, kinds)
+    for place in range(size_of(4)):
+        step = np.zeros_like(raw)
+        step[place] = 1e-4
+        numeric = (posterior(raw + step, kinds)[0] - posterior(raw - step, kinds)[0]) / 2e-4
+        assert slope[place] == pytest.approx(numeric, rel=2e-4, abs=2e-3 * np.abs(slope).max())
+
+
+def test_it_finds_what_fails_and_can_be_repaired(surface: Surface) -> None:
+    answer = surface.allocate(100).demos
+    assert sum(answer.values()) == 100
+    assert answer["camera"] >= 60
+    assert answer["light"] <= 15  # Greedy would spend everything there or on camera
+
+
+def test_predictions_hold_what_is_true(surface: Surface) -> None:
+    said = report_surface(surface, 100)
+    now, later = (float(success(surface.now + np.array(extra)).mean()) for extra in ([0] * 4, [100, 0, 0, 0]))
+    assert said.now.low < now < said.now.high
+    draws = surface.score(surface.now + np.array([[100.0, 0, 0, 0]]))[0]
+    assert np.quantile(draws, 0.025) < later < np.quantile(draws, 0.975)
+    assert said.curves[0].best > 0.8
+    assert sum(curve.best for curve in said.curves) == pytest.approx(1)
+    assert sum(said.best) == pytest.approx(1)
+    assert 0 <= said.regret < 0.03
+
+
+def test_a_seed_gives_one_answer_and_another_seed_nearly_the_same(surface: Surface) -> None:
+    again = fit_surface(SPEC, Results.from_rows(rows()))
+    assert np.array_equal(again.score(surface.now), surface.score(surface.now))
+    other = fit_surface(SPEC, Results.from_rows(rows()), seed=1)
+    assert other.allocate(100).demos["camera"] == pytest.approx(surface.allocate(100).demos["camera"], abs=20)
+
+
+def test_means_alone_say_less_but_something() -> None:
+    answer = fit_surface(SPEC, Results.from_rows(rows(mean_only=True))).allocate(100).demos
+    assert answer["camera"] == max(answer.values())
+
+
+def test_one_policy_is_enough_to_prefer_what_fails() -> None:
+    answer = fit_surface(SPEC, Results.from_rows(rows(DESIGN[:1]))).allocate(100).demos
+    assert answer["camera"] + answer["light"] >= 80
+
+
+def test_trials_that_vary_everything_at_once_are_a_target_of_their_own() -> None:
+    told = [
+        {"demos": dict(zip(NAMES, demos, strict=True)), "score": float(success(np.array(demos, float)).prod()) ** 0.5}
+        | {"factor": "*", "trials": 40, "seed": 0}
+        for demos in DESIGN
+    ]
+    said = recommend(SPEC, Results.from_rows(told), 40)
+    assert said.surface is not None
+    assert said.surface.now.mean == pytest.approx(told[0]["score"], abs=0.12)
+
+
+def test_the_full_policy_under_every_curve_counts_once() -> None:
+    listed = [{"combination": "camera+light", "n": n, "score": s} for n, s in ((0, 0.3), (60, 0.6))]
+    listed += [{"combination": "table+pose", "n": n, "score": s} for n, s in ((0, 0.5), (60, 0.6))]
+    seen = observe(SPEC, Results.from_rows(listed))
+    assert (len(seen.demos), len(seen.theta)) == (3, 3)
+    repeated = observe(SPEC, Results.from_rows([*listed, listed[1]]))
+    assert (len(repeated.demos), len(repeated.theta)) == (4, 4)  # told twice under one curve: another policy
+
+
+def test_overall_scores_beside_a_score_for_every_factor_are_not_counted_again() -> None:
+    full = {"demos": dict.fromkeys(NAMES, 30), "trials": 100, "seed": 0}
+    each = [{**full, "factor": name, "score": 0.5} for name in NAMES]
+    assert len(observe(SPEC, Results.from_rows([*each, {**full, "score": 0.5}])).theta) == 4
+    assert len(observe(SPEC, Results.from_rows([*each[:2], {**full, "score": 0.5}])).theta) == 3
+
+
+def test_a_stand_in_that_agrees_helps_and_one_that_disagrees_is_not_believed() -> None:
+    told = Results.from_rows(rows(trials=5))
+
+    def stand_in(sign: float) -> Results:
+        scores = [0.5 + sign * (float(success(np.array(demos, float)).mean()) - 0.5) for demos in DESIGN]
+        return Results.from_rows(
+            [
+                {"demos": dict(zip(NAMES, demos, strict=True)), "score": min(1.0, max(0.0, score)), "seed": 0}
+                for demos, score in zip(DESIGN, scores, strict=True)
+            ]
+        )
+
+    truth = float(success(np.full(4, 30.0)).mean())
+    alone, good, bad = (
+        fit_surface(SPEC, told, proxy=proxy).score(np.full((1, 4), 30.0))[0]
+        for proxy in (None, stand_in(1), stand_in(-1))
+    )
+    assert abs(good.mean() - truth) < abs(alone.mean() - truth) + 0.03
+    assert bad.mean() == pytest.approx(alone.mean(), abs=0.06)
+
+
+def test_rounds_with_smaller_datasets_stay_in_use() -> None:
+    grown = SPEC.with_demos({"camera": 40, "light": 5})
+    seen = observe(grown, Results.from_rows(rows()))
+    assert len(seen.demos) == len(DESIGN)
+    assert fit_surface(grown, Results.from_rows(rows())).now.tolist() == [70, 35, 30, 30]
+
+
+def test_eight_factors_and_forty_policies_take_two_seconds() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"f{index}" for index in range(8)]
+    told = []
+    for seed in range(40):
+        demos = dict(zip(names, rng.choice([0, 10, 30], 8).tolist(), strict=True))
+        told += [{"demos": demos, "factor": n, "score": 0.5, "trials": 600, "seed": seed} for n in names]
+    began = time.process_time()
+    recommend(StudySpec(dict.fromkeys(names, 30)), Results.from_rows(told), 100)
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize("budget", [1, 7, 100, 1000])
+def test_costs_caps_and_minimums_are_kept(budget: int, surface: Surface) -> None:
+    factors = (Factor("a", 30, 2.5), Factor("b", 30, cap=20), Factor("c", 30, 0.5, minimum=2), Factor("d", 30, 1, 4))
+
+    def worth(orders: Floats) -> Floats:
+        return np.asarray(np.log1p(orders * [3.0, 2.0, 1.0, 1.0]).sum(1))
+
+    spent = spend_well(factors, worth, budget)
+    cost = sum(spent.demos[f.name] * f.cost for f in factors)
+    assert cost + spent.left == pytest.approx(budget)
+    assert spent.left < 0.5
+    assert spent.demos["b"] <= 20
+    assert spent.demos["d"] <= 4
+    assert spent.demos["c"] >= 2
+
+
+def test_spending_finds_the_best_of_a_known_worth() -> None:
+    weights = np.array([5.0, 3.0, 1.0, 0.1])
+    factors = [Factor(name, 30) for name in NAMES]
+    spent = spend_well(factors, lambda orders: (weights * np.log1p(orders / 10)).sum(1), 90)
+    # water-filling: n_i + 10 in proportion to the weights of those that get anything
+    assert list(spent.demos.values()) == pytest.approx([57, 30, 3, 0], abs=1)

@@ -81,10 +81,10 @@ def in_flight(table: FrameTable, config: DiffusionConfig, device: str, count: in
     """`count` policies ready to go; what is yielded starts one update of each."""
     shared = DeviceFrames.of(table, device)
     place = {id_: index for index, id_ in enumerate(table.ids)}
-    with _compiler(True), tempfile.TemporaryDirectory() as folder:
+    with _compiler(COMPILED), tempfile.TemporaryDirectory() as folder:
         # Training sets of different sizes, as in a study.
         jobs = [Job(table.ids[: len(table.ids) - s % 6], config, s, Path(folder) / str(s)) for s in range(count)]
-        flights = [Flight(shared, table, place, job, True) for job in jobs]
+        flights = [Flight(shared, table, place, job, COMPILED) for job in jobs]
         for flight in flights:
             flight.capture()
 
@@ -104,6 +104,7 @@ def many(table: FrameTable, config: DiffusionConfig, device: str, count: int, se
         return count * rate(step, seconds), ready
 
 
+COMPILED = "--uncompiled" not in sys.argv
 SIZES = ("96x1", "192x2", "128x1", "192x1", "96x2", "128x2")
 KINDS = {
     "optimiser, averaging, clipping": ("multi_tensor", "foreach", "adam", "lpnorm"),
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--sizes", nargs="+", default=SIZES, help="pixels x cameras")
+    parser.add_argument("--uncompiled", action="store_true", help="capture without compiling first: starts sooner")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()

@@ -76,7 +76,7 @@ def report_command(
     write_report(page, path)
     click.echo(f"wrote {path}")
     if figures is not None:
-        for written in save_figures(spec, answers, figures):
+        for written in save_figures(spec, answers, figures, outcome=came):
             click.echo(f"wrote {written}")
 
 

@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Side-by-side processes share the cores better when each computes on one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test test-fast test-lerobot test-pi0 lint bench docs clean
+.PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi lint bench docs clean
 
 setup: $(TESTS)
 
@@ -47,6 +47,15 @@ test-lerobot:
 test-pi0:
 	scripts/pi0-for-tests .venv-pi0
 	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-pi0/bin/python -m pytest -o filterwarnings=default tests/lerobot_real/test_embedding.py -k pi0
+
+# openpi's own client against our server. It asks for numpy below 2, so it has a folder of its own (.venv-openpi).
+.venv-openpi/.ready:
+	$(PYTHON) -m venv .venv-openpi
+	.venv-openpi/bin/pip install --quiet --disable-pip-version-check openpi-client==0.1.2 typing_extensions
+	touch $@
+
+test-openpi: setup .venv-openpi/.ready
+	FSC_TEST_OPENPI=$(CURDIR)/.venv-openpi/bin/python $(BIN)/pytest tests/serving/test_openpi.py
 
 lint: setup
 	$(BIN)/ruff check .

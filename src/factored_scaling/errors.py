@@ -81,6 +81,10 @@ class CheckpointError(FscError):
     """A checkpoint is missing, cut short, or not what its own description says."""
 
 
+class PolicyError(FscError):
+    """A served policy cannot be reached, closed the connection, or answered with an error."""
+
+
 class RunFailed(FscError):
     """Training or evaluation of one run ended in an error; the run keeps the reason."""
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": ("report", "One HTML file with everything; figures for a paper."),
     "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
     "run": ("run", "Train and evaluate what is pending."),
+    "policy": ("policy", "Serve a policy to a robot; measure a served one in the simulator."),
     "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
     "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
     "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),

@@ -1,0 +1,149 @@
+"""fsc policy: serve a trained policy to a robot, and measure anybody's in the simulator"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from factored_scaling.cli.show import json_option, print_json, print_table, with_interval
+from factored_scaling.core.scores import result_of
+from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.core.scores import Trial
+
+
+@click.group("policy")
+def policy_command() -> None:
+    """Serve policies over the network in openpi's protocol, and measure served ones.
+
+    \b
+    fsc policy serve my-study/runs/0f3a…
+    fsc policy evaluate ws://127.0.0.1:8000 --task tabletop/pick-place
+    """
+
+
+@policy_command.command("serve")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 for other machines.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the noise actions come from.")
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
+def serve_command(folder: Path, host: str, port: int, device: str, seed: int, key_file: Path | None) -> None:
+    """Serve the trained policy in FOLDER (STUDY/runs/DIGEST) to a robot's control loop, until Ctrl-C.
+
+    Clients of openpi can talk to it. An observation has `images` (cameras × height × width × 3, uint8) and `state`; the
+    answer has `actions` (horizon × action size). Only this machine can reach it unless --host says otherwise, and then
+    clients need a key: from --key-file or the environment variable FSC_POLICY_KEY. The connection is not encrypted.
+
+    \b
+    fsc policy serve my-study/runs/0f3a… --device cuda
+    FSC_POLICY_KEY=… fsc policy serve my-study/runs/0f3a… --host 0.0.0.0
+    """
+    from factored_scaling.serving.diffusion import ServedDiffusion
+    from factored_scaling.serving.server import PolicyServer
+
+    policy = ServedDiffusion(folder, device, seed)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with PolicyServer(policy, host, port, _key(key_file)) as server:
+        told = policy.metadata
+        click.echo(f"{folder}: {server.address}")
+        click.echo(
+            f"images {told['cameras']} × {told['height']} × {told['width']} × 3, state {told['state_size']} → "
+            f"actions {told['horizon']} × {told['action_size']}, of which {told['execute']} are carried out"
+        )
+        click.echo("stop with Ctrl-C")
+        stop.wait()
+
+
+@policy_command.command("evaluate")
+@click.argument("address")
+@click.option("--task", required=True, help="A task of a simulator, as `fsc sim list` names them.")
+@click.option("--settings", type=click.IntRange(1), help="Held-out settings per factor; all of them by default.")
+@click.option("--initial-states", type=click.IntRange(1), help="Initial states per setting.")
+@click.option("--factor", "factors", multiple=True, help="Only this factor; repeat for several.")
+@click.option(
+    "--execute", type=click.IntRange(1), help="Actions of a chunk that are carried out; by default as the policy says."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--image-size", type=click.IntRange(8), help="Pixels a side of the pictures; by default as the policy says."
+)
+@click.option("--camera", "cameras", multiple=True, help="For policies of others: the camera's key, once per camera.")
+@click.option("--state-key", default="observation/state", show_default=True, help="For policies of others.")
+@click.option("--prompt", default="", help="For policies of others: sent with every observation.")
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
+@click.option("--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the trials to this JSON file.")
+@json_option
+def evaluate_command(
+    address: str,
+    task: str,
+    settings: int | None,
+    initial_states: int | None,
+    factors: tuple[str, ...],
+    execute: int | None,
+    seed: int,
+    image_size: int | None,
+    cameras: tuple[str, ...],
+    state_key: str,
+    prompt: str,
+    key_file: Path | None,
+    result: Path | None,
+    as_json: bool,
+) -> None:
+    """Roll a served policy out in the simulator and score it under held-out values of every factor.
+
+    ADDRESS is HOST, HOST:PORT or ws://HOST:PORT. For others' policies, such as openpi's, say which keys they
+    look under. --result writes the file that a study's `trainer:` reads, so this can be its `evaluate`.
+
+    \b
+    fsc policy evaluate 127.0.0.1:8000 --task tabletop/pick-place
+    fsc policy evaluate gpu-box --task tabletop/insert --camera observation/image --prompt "insert the peg" --execute 8
+    """
+    from factored_scaling.cli.run import Bars
+    from factored_scaling.files import write_text
+    from factored_scaling.lab import Lab
+    from factored_scaling.serving.client import PolicyClient
+    from factored_scaling.serving.evaluate import Keys, evaluate_served
+
+    sizes = {"settings": settings, "initial_states": initial_states, "factors": list(factors) or None}
+    evaluation = {name: size for name, size in sizes.items() if size is not None}
+    with PolicyClient(address, _key(key_file)) as client:
+        lab = Lab(task, Path.cwd(), image_size=image_size or client.metadata.get("height"))
+        steps = execute or client.metadata.get("execute")
+        if steps is None:
+            raise InvalidInput("the policy does not say how many actions to carry out", where="--execute")
+        keys = Keys(cameras, state_key, prompt) if cameras else None
+        if keys is not None and len(cameras) != lab.task.cameras:
+            raise InvalidInput(f"cameras of {task}: {lab.task.cameras}, not {len(cameras)}", where="--camera")
+        trials = list(evaluate_served(client, lab, evaluation, int(steps), Bars.single, seed, keys))
+    if result is not None:
+        import json
+
+        write_text(result, json.dumps({"trials": [_entry(trial) for trial in trials]}) + "\n")
+    measured = result_of(trials)
+    scores = {"+".join(names): score for names, score in measured.by_factor.items()} | {"all": measured.overall}
+    if as_json:
+        told = {name: {"score": s.mean, "interval": [s.interval.low, s.interval.high]} for name, s in scores.items()}
+        print_json({"address": client.address, "task": task, "trials": len(trials), "scores": told})
+        return
+    rows = [(name, with_interval(score.mean, score.interval), str(score.trials)) for name, score in scores.items()]
+    print_table(f"{client.address} in {task}", ("factor", "score", "trials"), rows)
+
+
+def _entry(trial: Trial) -> dict[str, object]:
+    factor = "+".join(trial.factor)
+    return {"key": trial.key, "score": trial.score, "factor": factor, "setting": trial.setting}
+
+
+def _key(path: Path | None) -> str | None:
+    key = path.read_text(encoding="utf-8").strip() if path is not None else os.environ.get("FSC_POLICY_KEY", "")
+    return key or None

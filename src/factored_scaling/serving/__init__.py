@@ -1,0 +1,19 @@
+"""Policies over the network, in openpi's protocol: ours for a robot's control loop, anybody's for our evaluation.
+
+A websocket. The server sends its metadata first. Then each message is an observation and each answer an action chunk,
+both msgpack with numpy arrays; a text frame is an error.
+"""
+
+from __future__ import annotations
+
+from factored_scaling.errors import InvalidInput
+
+try:
+    import msgpack as _  # noqa: F401
+    import websockets as __  # noqa: F401
+except ImportError:
+    raise InvalidInput("serving needs websockets and msgpack", hint="pip install 'factored-scaling[serve]'") from None
+
+PORT = 8000  # openpi's
+MOST_BYTES = 64 * 1024 * 1024  # of one message; far above any observation
+KIND = "factored-scaling diffusion-policy"  # what the metadata of our policies says

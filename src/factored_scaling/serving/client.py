@@ -1,0 +1,113 @@
+"""The client: a policy on another machine, or in another environment on this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.sync.client import ClientConnection, connect
+
+from factored_scaling.errors import InvalidInput, PolicyError
+from factored_scaling.serving import MOST_BYTES, PORT
+from factored_scaling.serving.wire import pack, unpack
+
+
+class PolicyClient:
+    """A connection to a served policy. `metadata` is what it said of itself.
+
+    `patience` is how long to wait for a server that is not up yet, `timeout` how long for an answer, in seconds.
+    """
+
+    def __init__(self, address: str, key: str | None = None, patience: float = 10.0, timeout: float = 120.0) -> None:
+        self.address = full_address(address)
+        self._timeout = timeout
+        self._held = ExitStack()
+        self._connection = _connected(self.address, key, patience, self._held)
+        try:
+            self.metadata = self._message()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PolicyClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Say goodbye."""
+        self._held.close()
+
+    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """The policy's answer; its action chunk is under `actions`."""
+        try:
+            self._connection.send(pack(dict(observation)))
+        except ConnectionClosed as error:
+            raise self._closed(error) from None
+        return self._message()
+
+    def _message(self) -> dict[str, Any]:
+        try:
+            message = self._connection.recv(timeout=self._timeout)
+        except TimeoutError:
+            raise PolicyError(f"no answer within {self._timeout:g} s", where=self.address) from None
+        except ConnectionClosed as error:
+            raise self._closed(error) from None
+        if isinstance(message, str):
+            raise PolicyError(f"the policy answered with an error: {message[-2000:]}", where=self.address)
+        try:
+            answer = unpack(message)
+        except InvalidInput as error:
+            raise PolicyError(f"the answer {error.what}", where=self.address) from None
+        if not isinstance(answer, dict):
+            raise PolicyError(f"the answer is a {type(answer).__name__}", where=self.address)
+        return answer
+
+    def _closed(self, error: ConnectionClosed) -> PolicyError:
+        reason = error.rcvd.reason if error.rcvd is not None and error.rcvd.reason else "no reason given"
+        return PolicyError(f"the connection was closed ({reason})", where=self.address, hint="is the server still up?")
+
+
+def full_address(text: str) -> str:
+    """`host`, `host:port` or `ws://host:port` as the last of them."""
+    address = text if "://" in text else f"ws://{text}"
+    scheme, _, rest = address.partition("://")
+    if scheme not in ("ws", "wss") or not rest:
+        raise InvalidInput(f"{text!r} is no address of a policy", hint="write for example ws://127.0.0.1:8000")
+    host, slash, path = rest.partition("/")
+    with_port = host if host.rpartition("]")[2].count(":") or scheme == "wss" else f"{host}:{PORT}"
+    return f"{scheme}://{with_port}{slash}{path}"
+
+
+def _connected(address: str, key: str | None, patience: float, held: ExitStack) -> ClientConnection:
+    headers = {"Authorization": f"Api-Key {key}"} if key is not None else None
+    end = time.monotonic() + patience
+    while True:
+        try:
+            opening = connect(
+                address,
+                compression=None,
+                max_size=MOST_BYTES,
+                additional_headers=headers,
+                proxy=None,
+                open_timeout=max(patience, 1.0),
+            )
+            return held.enter_context(opening)
+        except InvalidStatus as error:
+            code = error.response.status_code
+            hint = "give its key" if code == 401 else "is this a policy server?"
+            raise PolicyError(f"the server refused the connection ({code})", where=address, hint=hint) from None
+        except (InvalidURI, InvalidHandshake) as error:
+            raise PolicyError(f"no policy server ({error})", where=address) from None
+        except (OSError, TimeoutError) as error:
+            if time.monotonic() >= end:
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                raise PolicyError(f"cannot be reached ({reason})", where=address, hint="is the server up?") from None
+            time.sleep(0.1)

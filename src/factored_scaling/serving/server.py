@@ -1,0 +1,141 @@
+"""The server: one policy, any number of connections."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Protocol
+
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import Server, ServerConnection, serve
+
+from factored_scaling.errors import FscError, InvalidInput
+from factored_scaling.serving import MOST_BYTES, PORT
+from factored_scaling.serving.wire import pack, unpack
+
+_INTERNAL_ERROR = 1011  # of the websocket protocol
+_QUIET = logging.getLogger("factored_scaling.serving")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False  # connections that come and go are no news
+
+
+class Session(Protocol):
+    """A policy in one connection."""
+
+    def infer(self, observation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer to an observation; InvalidInput when it is not one."""
+        ...
+
+
+class Served(Protocol):
+    """A policy that can be served."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What a client is told on connecting."""
+        ...
+
+    def session(self) -> Session:
+        """A fresh start for one connection."""
+        ...
+
+
+class PolicyServer:
+    """Serves in threads of its own from `with PolicyServer(policy) as server:` until the block ends.
+
+    One inference runs at a time. Without a `key` it serves this machine only; with one, clients must send
+    `Authorization: Api-Key KEY`, as openpi's does. Pages of a browser are refused.
+    """
+
+    def __init__(self, policy: Served, host: str = "127.0.0.1", port: int = PORT, key: str | None = None) -> None:
+        if key is None and not is_loopback(host):
+            hint = "give a key, or serve on 127.0.0.1 and reach it through an SSH tunnel"
+            raise InvalidInput(f"{host} can be reached from other machines", where="host", hint=hint)
+        self._policy = policy
+        self._key = key
+        self._busy = threading.Lock()
+        try:
+            self._server: Server = serve(
+                self._talk,
+                host,
+                port,
+                compression=None,  # pictures do not get smaller by it, and a robot waits
+                max_size=MOST_BYTES,
+                origins=[None],
+                process_request=self._admit,
+                server_header=None,
+                logger=_QUIET,
+            )
+        except OSError as error:
+            what, hint = f"cannot listen ({error.strerror or error})", "is another server there? --port chooses another"
+            raise InvalidInput(what, where=f"{host}:{port}", hint=hint) from None
+        self.address = f"ws://{_shown(host)}:{self._server.socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> PolicyServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        if request.path == "/healthz":
+            return connection.respond(HTTPStatus.OK, "OK\n")
+        given = request.headers.get("Authorization", "")
+        if self._key is not None and not hmac.compare_digest(given.encode(), f"Api-Key {self._key}".encode()):
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "the key is missing or wrong\n")
+        return None
+
+    def _talk(self, connection: ServerConnection) -> None:
+        session = self._policy.session()
+        try:
+            connection.send(pack(dict(self._policy.metadata)))
+            for message in connection:
+                connection.send(self._answer(session, message))
+        except ConnectionClosed:
+            return
+        except Exception:
+            connection.send(f"the policy failed: {traceback.format_exc()}")
+            connection.close(_INTERNAL_ERROR, "the policy failed")
+
+    def _answer(self, session: Session, message: str | bytes) -> bytes | str:
+        """Action chunk, or an error as text; after an error the connection goes on."""
+        try:
+            if isinstance(message, str):
+                raise InvalidInput("expected an observation as a binary message, not a text")
+            observation = unpack(message)
+            if not isinstance(observation, Mapping):
+                raise InvalidInput(f"expected an observation, not {type(observation).__name__}")
+            with self._busy:
+                begun = time.perf_counter()
+                answer = session.infer(observation)
+                taken = time.perf_counter() - begun
+            return pack({**answer, "server_timing": {"infer_ms": taken * 1000}})
+        except FscError as error:
+            return str(error)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -18,10 +18,11 @@ from tests.data.lerobot_cases import BY_LEROBOT, CAMERA, HOME, episode, expected
 from factored_scaling.data.lerobot import statistics
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.data.lerobot.labels import Label, check_labels, read_labels, write_labels
 from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
 from factored_scaling.data.lerobot.rows import read_rows, vectors
-from factored_scaling.data.lerobot.select import SELECTION, select_episodes
+from factored_scaling.data.lerobot.select import SELECTION, merge_datasets, select_episodes
 from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import InvalidInput
 
@@ -248,6 +249,59 @@ def test_picture_statistics_are_exact() -> None:
     assert found["std"].ravel() == pytest.approx(values.std(0))
     assert found["q50"].ravel() == pytest.approx(np.quantile(values, 0.5, axis=0, method="inverted_cdf"))
     assert found["count"].tolist() == [5]
+
+
+def test_merged_datasets_hold_every_episode_once(tmp_path: Path) -> None:
+    first = write(tmp_path / "first", [1, 2, 3], "video", 64, tasks=["a", "b", "a"])
+    second = write(tmp_path / "second", [4, 2, 5], "video", 64, tasks=["c", "b", "a"])
+    for root, name in ((first, "lighting"), (second, "camera_pose")):
+        ids = episode_ids(LerobotDataset.open(root))
+        write_labels(root, [Label(id_, index, (name,)) for index, id_ in ids.items()])
+    merged, left_out = merge_datasets([LerobotDataset.open(first), LerobotDataset.open(second)], tmp_path / "both")
+    assert left_out == 1
+    alone = [episode_ids(LerobotDataset.open(root)) for root in (first, second)]
+    assert list(episode_ids(merged).values()) == [*alone[0].values(), alone[1][0], alone[1][2]]
+    assert [entry.tasks[0] for entry in merged.episodes] == ["a", "b", "a", "c", "a"]
+    rows = [table.column("task_index").to_pylist()[0] for _, table in read_rows(merged, None)]
+    assert [merged.tasks()[number] for number in rows] == ["a", "b", "a", "c", "a"]
+    assert np.array_equal(pictures_of(merged.root, 4), pictures_of(second, 2))
+    assert np.array_equal(pictures_of(merged.root, 1), pictures_of(first, 1))
+    labels = check_labels(episode_ids(merged), read_labels(merged.root))
+    assert labels.counts == {"lighting": 3, "camera_pose": 2}
+    assert not labels.renumbered
+    note = json.loads((merged.root / SELECTION).read_text())
+    assert [source["episodes"] for source in note["sources"]] == [[0, 1, 2], [0, 2]]
+    stats = json.loads((merged.root / "meta/stats.json").read_text())
+    actions = np.concatenate([episode(seed, 3 + seed % 4, 64)["action"] for seed in (1, 2, 3, 4, 5)])
+    assert stats["action"]["std"] == pytest.approx(actions.std(0), abs=1e-6)
+
+
+def test_older_and_newer_layouts_merge(tmp_path: Path) -> None:
+    source = select_episodes(LerobotDataset.open(HOME / "v30-video"), [0, 1], tmp_path / "newer")
+    merged, left_out = merge_datasets([source, LerobotDataset.open(HOME / "v21-video")], tmp_path / "both")
+    assert (len(merged), left_out) == (3, 2)
+    truth = expected("v21-video")
+    assert np.array_equal(pictures_of(merged.root, 2), truth["pixels"][truth["episode"] == 2])
+
+
+def test_datasets_that_differ_are_not_merged(tmp_path: Path) -> None:
+    first = LerobotDataset.open(write(tmp_path / "first", [1]))
+    for other, message in (
+        (write(tmp_path / "size", [2], size=32), r"image of shape \(32, 32, 3\) here and image of shape \(16, 16, 3\)"),
+        (write(tmp_path / "kind", [2], "video", 64), "is video of shape"),
+        (write(tmp_path / "rate", [2], fps=20), "has 20 frames per second"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            merge_datasets([first, LerobotDataset.open(other)], tmp_path / "both")
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_twin_keeps_its_label_when_it_is_selected_alone(tmp_path: Path) -> None:
+    root = write(tmp_path / "data", [1, 2, 1])
+    ids = episode_ids(LerobotDataset.open(root))
+    write_labels(root, [Label(ids[0], 0, ()), Label(ids[2], 2, ("lighting",))])
+    chosen = select_episodes(LerobotDataset.open(root), [1, 2], tmp_path / "chosen")
+    assert check_labels(episode_ids(chosen), read_labels(chosen.root)).labels[1].factors == ("lighting",)
 
 
 def test_a_selection_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from factored_scaling.data.lerobot.labels import Label, check_labels, read_label
 from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
 from factored_scaling.data.lerobot.rows import vectors
-from factored_scaling.data.lerobot.select import select_episodes
+from factored_scaling.data.lerobot.select import merge_datasets, select_episodes
 from factored_scaling.data.lerobot.write import DatasetWriter
 
 lerobot_dataset = pytest.importorskip("lerobot.datasets.lerobot_dataset")
@@ -177,6 +178,54 @@ def test_labels_follow_episodes_through_lerobots_own_editing(tmp_path: Path) -> 
     merged = tools.merge_datasets([edited, opened(root)], output_repo_id="fsc/both", output_dir=tmp_path / "both")
     both = check_labels(episode_ids(LerobotDataset.open(merged.root)), read_labels(root))
     assert len(both.twins) == 3  # the three that were in both
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_lerobot_loads_what_we_merge(kind: str, tmp_path: Path) -> None:
+    first = select_episodes(LerobotDataset.open(ours(tmp_path / "ours", kind)), [0, 1], tmp_path / "first")
+    merged, left_out = merge_datasets([first, LerobotDataset.open(theirs(tmp_path / "theirs", kind))], tmp_path / "all")
+    assert left_out == 2  # both hold the same demonstrations
+    assert compare(merged.root) == sum(LENGTHS)
+
+
+def test_lerobot_loads_every_kind_of_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = {
+        "action": Feature("float32", (3,), list("xyz")),
+        "force": Feature("float32", (1,), None),
+        "grid": Feature("float32", (2, 2), None),
+        "count": Feature("int64", (2,), None),
+        "next.done": Feature("bool", (1,), None),
+        "note": Feature("string", (1,), None),
+    }
+    rows: dict[str, NDArray[Any]] = {
+        "action": rng.normal(size=(4, 3)).astype(np.float32),
+        "force": rng.normal(size=(4, 1)).astype(np.float32),
+        "grid": rng.normal(size=(4, 2, 2)).astype(np.float32),
+        "count": rng.integers(0, 9, (4, 2)),
+        "next.done": np.array([False, False, False, True]),
+        "note": np.array(["a", "b", "c", "d"]),
+    }
+    with DatasetWriter(tmp_path / "data", 20, made) as writer:
+        writer.add(rows, "count")
+    read = opened(tmp_path / "data")
+    for step in range(4):
+        item = read[step]
+        for name in ("action", "grid", "count"):
+            assert np.array_equal(item[name].numpy(), rows[name][step]), name
+        assert float(item["force"]) == rows["force"][step, 0]
+        assert bool(item["next.done"]) == bool(rows["next.done"][step])
+        assert item["note"] == rows["note"][step]
+
+
+def test_ids_survive_lerobots_converter(tmp_path: Path) -> None:
+    converter = pytest.importorskip("lerobot.datasets.v30.convert_dataset_v21_to_v30")
+    older = Path(__file__).parents[1] / "data/lerobot/v21-video"
+    root = Path(shutil.copytree(older, tmp_path / "fsc/old"))
+    converter.convert_dataset("fsc/old", root=str(tmp_path), push_to_hub=False)
+    newer = LerobotDataset.open(root)
+    assert newer.version == "v3.0"
+    assert episode_ids(newer) == episode_ids(LerobotDataset.open(older))
 
 
 def test_lerobot_ignores_the_sidecar(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from factored_scaling.version import __version__
 COMMANDS = {
     "init": ("start", "Start a study: a study.yaml to edit and a durable record."),
     "label": ("label", "Say which factor each episode of a LeRobot dataset varies."),
+    "dataset": ("dataset", "LeRobot datasets: look at them, select, merge."),
     "plan": ("plan", "Which policies to train, in which order, at what cost."),
     "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
     "record": ("runs", "Append scored trials to a run, one or many at a time."),

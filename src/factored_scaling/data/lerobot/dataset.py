@@ -51,6 +51,7 @@ class LerobotDataset:
         self.features = features
         self.episodes = tuple(episodes)
         self.columns = columns  # arrow table: everything that meta/episodes says of an episode, except statistics
+        self.ids: dict[int, str] | None = None  # filled in by `identity.episode_ids`
         self._places = {entry.index: place for place, entry in enumerate(self.episodes)}
 
     @classmethod

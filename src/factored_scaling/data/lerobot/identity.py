@@ -15,27 +15,30 @@ from factored_scaling.errors import InvalidInput
 
 
 def episode_ids(dataset: LerobotDataset, indices: Iterable[int] | None = None) -> dict[int, str]:
-    """Each episode's id by its number.
+    """Each episode's id by its number; computed once per opened dataset, and always for all of it.
 
     The digest of its length and of all its states and actions; pictures, tasks and numbers play no part. Episodes
     with equal content get `-2`, `-3` and so on after the first.
     """
-    columns = _columns(dataset)
-    found = {}
-    for entry, table in read_rows(dataset, indices, columns):
-        digest = hashlib.sha256(f"{entry.length}".encode())
-        for name in columns:
-            values = vectors(table.column(name), entry.length, f"{dataset.root}: episode {entry.index}, {name}")
-            digest.update(f"\0{name}\0{values.shape[1]}\0".encode())
-            digest.update(np.ascontiguousarray(values, dtype="<f4").tobytes())
-        found[entry.index] = digest.hexdigest()[:16]
+    if dataset.ids is None:
+        digests = _digests(dataset)
+        dataset.ids = dict(zip(sorted(digests), told_apart([digests[i] for i in sorted(digests)]), strict=True))
+    return dict(dataset.ids) if indices is None else {index: dataset.ids[index] for index in indices}
+
+
+def told_apart(digests: Iterable[str]) -> list[str]:
+    """Digests of contents, in the order of the episodes, as ids: a second one of the same gets `-2`."""
     seen: Counter[str] = Counter()
-    unique = {}
-    for index in sorted(found):
-        seen[found[index]] += 1
-        copy = seen[found[index]]
-        unique[index] = found[index] if copy == 1 else f"{found[index]}-{copy}"
-    return unique
+    ids = []
+    for digest in digests:
+        seen[digest] += 1
+        ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
+    return ids
+
+
+def content_of(id_: str) -> str:
+    """The digest in an id, the same for episodes of equal content."""
+    return id_.partition("-")[0]
 
 
 def indices_of(dataset: LerobotDataset, ids: Iterable[str]) -> list[int]:
@@ -48,6 +51,19 @@ def indices_of(dataset: LerobotDataset, ids: Iterable[str]) -> list[int]:
         hint = "were episodes deleted, or is it another dataset?"
         raise InvalidInput(what, where=str(dataset.root), hint=hint)
     return [places[id_] for id_ in wanted]
+
+
+def _digests(dataset: LerobotDataset) -> dict[int, str]:
+    columns = _columns(dataset)
+    found = {}
+    for entry, table in read_rows(dataset, None, columns):
+        digest = hashlib.sha256(f"{entry.length}".encode())
+        for name in columns:
+            values = vectors(table.column(name), entry.length, f"{dataset.root}: episode {entry.index}, {name}")
+            digest.update(f"\0{name}\0{values.shape[1]}\0".encode())
+            digest.update(np.ascontiguousarray(values, dtype="<f4").tobytes())
+        found[entry.index] = digest.hexdigest()[:16]
+    return found
 
 
 def _columns(dataset: LerobotDataset) -> list[str]:

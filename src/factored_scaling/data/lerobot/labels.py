@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.data.lerobot import layout
+from factored_scaling.data.lerobot.identity import content_of
 from factored_scaling.errors import InvalidInput
 
 SIDECAR = "meta/fsc_episodes.parquet"
@@ -133,7 +134,7 @@ def check_labels(ids: Mapping[int, str], labels: Mapping[str, Label]) -> Check:
     present = {now[label.id]: label for label in labels.values() if label.id in now}
     content: dict[str, list[int]] = {}
     for index, id_ in ids.items():
-        content.setdefault(id_.partition("-")[0], []).append(index)
+        content.setdefault(content_of(id_), []).append(index)
     return Check(
         ids,
         present,

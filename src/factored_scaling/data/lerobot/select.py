@@ -1,4 +1,4 @@
-"""Some episodes of a dataset as a dataset of their own, with their own statistics.
+"""Episodes of one or several datasets as a dataset of their own, with their own statistics.
 
 Rows are copied with new numbers, pictures byte by byte. Videos are linked, never encoded again: the metadata says which
 seconds of a file belong to an episode, so a file may hold more than the selection uses.
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ import pyarrow as pa
 
 from factored_scaling.data.lerobot import layout, statistics
 from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
-from factored_scaling.data.lerobot.identity import episode_ids
-from factored_scaling.data.lerobot.labels import read_labels, write_labels
+from factored_scaling.data.lerobot.identity import content_of, episode_ids, told_apart
+from factored_scaling.data.lerobot.labels import Label, read_labels, write_labels
 from factored_scaling.data.lerobot.rows import read_rows, vectors
+from factored_scaling.data.lerobot.statistics import Statistics
 from factored_scaling.data.lerobot.write import Shelf, video_columns
 from factored_scaling.errors import InvalidInput
 
 SELECTION = "meta/fsc_selection.json"
 SUBTASKS = "meta/subtasks.parquet"
-RENUMBERED = ("episode_index", "index")
+RENUMBERED = ("episode_index", "index", "task_index")
 
 
 def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str | Path) -> LerobotDataset:
@@ -34,63 +36,136 @@ def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str
 
     `meta/fsc_selection.json` there says which episodes of which dataset they are and whose statistics stats.json holds.
     """
-    chosen = sorted({int(index) for index in indices})
-    if not chosen:
+    chosen = _Part(dataset, sorted({int(index) for index in indices}))
+    if not chosen.indices:
         raise InvalidInput("no episodes are selected", where=str(dataset.root))
-    ids = episode_ids(dataset, chosen)
-    described, sources = statistics.of_selected(dataset, chosen)
-    shelf = Shelf(Path(target))
+    dataset.entries(chosen.indices)  # an unknown number is told before anything is written
+    return _write([chosen], Path(target))
+
+
+def merge_datasets(datasets: Sequence[LerobotDataset], target: str | Path) -> tuple[LerobotDataset, int]:
+    """All episodes of the datasets as one at `target`; returns it and how many were left out.
+
+    An episode whose content an earlier dataset has already is left out. Cameras, states and actions must be alike.
+    """
+    if not datasets:
+        raise InvalidInput("no datasets to merge")
+    parts: list[_Part] = []
+    seen: set[str] = set()
+    left_out = 0
+    for dataset in datasets:
+        _check_alike(datasets[0], dataset)
+        contents = {index: content_of(id_) for index, id_ in episode_ids(dataset).items()}
+        fresh = [index for index, content in contents.items() if content not in seen]
+        left_out += len(contents) - len(fresh)
+        seen |= set(contents.values())
+        if fresh:
+            parts.append(_Part(dataset, fresh))
+    return _write(parts, Path(target)), left_out
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some episodes of one dataset."""
+
+    dataset: LerobotDataset
+    indices: list[int]
+
+    @property
+    def ids(self) -> list[str]:
+        ids = episode_ids(self.dataset)
+        return [ids[index] for index in self.indices]
+
+
+def _write(parts: Sequence[_Part], target: Path) -> LerobotDataset:
+    first = parts[0].dataset
+    described: list[Statistics] = []
+    sources: dict[str, str] = {}
+    tasks = first.tasks()
+    shelf = Shelf(target)
     try:
-        places = _link_videos(dataset, dataset.entries(chosen), shelf.root)
-        for entry, table in _ascending(dataset, chosen):
-            rows = _renumbered(table, len(shelf.episodes), shelf.frames)
-            own = described[entry.index]
-            for name in RENUMBERED:
-                own[name] = statistics.of_rows(vectors(rows.column(name), len(rows), name))
-            videos: dict[str, Any] = {}
-            for camera, span in entry.videos.items():
-                videos |= video_columns(camera, *places[span.path], span.start, span.end)
-            shelf.add(rows, entry.tasks, own, videos)
-        info = {key: value for key, value in dataset.info.items() if key != "total_videos"}
-        info["video_path"] = layout.VIDEO_PATH if places else None
-        summary = statistics.put_together([described[index] for index in chosen])
-        note = {
-            "source": str(dataset.root.resolve()),
-            "episodes": chosen,
-            "ids": [ids[index] for index in chosen],
-            "statistics": {
-                "of": "the episodes listed here, and no others",
-                "features": sources | dict.fromkeys(RENUMBERED, statistics.COMPUTED),
-            },
-        }
+        films = _Films(shelf.root)
+        for part in parts:
+            known, where = statistics.of_selected(part.dataset, part.indices)
+            sources |= {name: source for name, source in where.items() if sources.get(name) != statistics.COMPUTED}
+            numbers = _task_numbers(part.dataset, tasks)
+            for entry, table in _ascending(part):
+                rows = _renumbered(table, len(shelf.episodes), shelf.frames, numbers)
+                own = known[entry.index]
+                own |= {n: statistics.of_rows(vectors(rows.column(n), len(rows), n)) for n in RENUMBERED}
+                described.append(own)
+                shelf.add(rows, entry.tasks, own, films.link(part.dataset, entry))
+        info = {key: value for key, value in first.info.items() if key != "total_videos"}
+        info["video_path"] = layout.VIDEO_PATH if films.places else None
         (shelf.root / "meta").mkdir()
-        if (dataset.root / SUBTASKS).exists():  # rows refer to it by number
-            shutil.copyfile(dataset.root / SUBTASKS, shelf.root / SUBTASKS)
+        if (first.root / SUBTASKS).exists():  # rows refer to it by number
+            shutil.copyfile(first.root / SUBTASKS, shelf.root / SUBTASKS)
+        note = _note(parts, sources | dict.fromkeys(RENUMBERED, statistics.COMPUTED))
         (shelf.root / SELECTION).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-        _take_labels(dataset, [ids[index] for index in chosen], shelf.root)
-        shelf.put(info, dataset.tasks(), summary)
+        _take_labels(parts, shelf.root)
+        shelf.put(info, tasks, statistics.put_together(described))
     except BaseException:
         shelf.drop()
         raise
     return LerobotDataset.open(target)
 
 
-def _ascending(dataset: LerobotDataset, chosen: Sequence[int]) -> Iterable[tuple[EpisodeEntry, Any]]:
-    """Rows in the order of `chosen`, whatever the order of the files."""
+def _note(parts: Sequence[_Part], sources: dict[str, str]) -> dict[str, Any]:
+    """Which episodes these are, and where the statistics come from."""
+    places = [{"source": str(part.dataset.root.resolve()), "episodes": part.indices, "ids": part.ids} for part in parts]
+    described = {"of": "the episodes listed here, and no others", "features": sources}
+    return {**places[0], "statistics": described} if len(places) == 1 else {"sources": places, "statistics": described}
+
+
+def _check_alike(first: LerobotDataset, other: LerobotDataset) -> None:
+    """Datasets that are merged must have the same columns; how videos are encoded may differ."""
+    kinds = [{name: (f.dtype, f.shape) for name, f in dataset.features.items()} for dataset in (first, other)]
+    if kinds[0] != kinds[1]:
+        differing = sorted(name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name))
+        what = f"{differing[0]!r} is {_kind(other, differing[0])} here and {_kind(first, differing[0])} in {first.root}"
+        raise InvalidInput(what, where=str(other.root), hint="only datasets with the same features can be merged")
+    if first.fps != other.fps:
+        what = f"has {other.fps:g} frames per second, {first.root} has {first.fps:g}"
+        raise InvalidInput(what, where=str(other.root))
+    if first.root.resolve() != other.root.resolve() and any((d.root / SUBTASKS).exists() for d in (first, other)):
+        raise InvalidInput("datasets with subtasks cannot be merged here", where=str(other.root))
+
+
+def _kind(dataset: LerobotDataset, name: str) -> str:
+    feature = dataset.features.get(name)
+    return "missing" if feature is None else f"{feature.dtype} of shape {tuple(feature.shape)}"
+
+
+def _ascending(part: _Part) -> Iterable[tuple[EpisodeEntry, Any]]:
+    """Rows in the order of the numbers, whatever the order of the files."""
     waiting: dict[int, tuple[EpisodeEntry, Any]] = {}
-    following = iter(chosen)
+    following = iter(part.indices)
     wanted = next(following, None)
-    for entry, table in read_rows(dataset, chosen):
+    for entry, table in read_rows(part.dataset, part.indices):
         waiting[entry.index] = (entry, table)
         while wanted in waiting:
             yield waiting.pop(wanted)
             wanted = next(following, None)
 
 
-def _renumbered(table: Any, episode: int, first: int) -> Any:
+def _task_numbers(dataset: LerobotDataset, tasks: dict[int, str]) -> dict[int, int]:
+    """The dataset's task numbers in the common list, which grows by tasks that it does not have yet."""
+    known = {text: number for number, text in tasks.items()}
+    numbers = {}
+    for number, text in dataset.tasks().items():
+        if text not in known:
+            known[text] = max(tasks, default=-1) + 1
+            tasks[known[text]] = text
+        numbers[number] = known[text]
+    return numbers
+
+
+def _renumbered(table: Any, episode: int, first: int, tasks: dict[int, int]) -> Any:
+    old = table.column("task_index").to_numpy()
     numbers = {
         "episode_index": np.full(len(table), episode, dtype=np.int64),
         "index": np.arange(first, first + len(table), dtype=np.int64),
+        "task_index": np.array([tasks.get(int(number), int(number)) for number in old], dtype=np.int64),
     }
     for name, values in numbers.items():
         place = table.column_names.index(name)
@@ -98,28 +173,46 @@ def _renumbered(table: Any, episode: int, first: int) -> Any:
     return table
 
 
-def _link_videos(dataset: LerobotDataset, entries: Sequence[EpisodeEntry], root: Path) -> dict[str, tuple[int, int]]:
-    """Hard links to the files that are needed (copies on another disk); their chunk and file by the old path."""
-    places: dict[str, tuple[int, int]] = {}
-    for camera in dataset.cameras:
-        place = (0, 0)
-        for path in dict.fromkeys(entry.videos[camera].path for entry in entries if camera in entry.videos):
-            new = root / layout.VIDEO_PATH.format(video_key=camera, chunk_index=place[0], file_index=place[1])
-            new.parent.mkdir(parents=True, exist_ok=True)
-            old = dataset.root / path
-            if not old.exists():
-                raise InvalidInput("is missing", where=str(old), hint="was the dataset downloaded whole?")
-            try:
-                os.link(old.resolve(), new)
-            except OSError:
-                shutil.copyfile(old, new)
-            places[path] = place
-            place = layout.next_file(*place)
-    return places
+class _Films:
+    """Video files of the new dataset: hard links to the old ones, or copies on another disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.places: dict[Path, tuple[int, int]] = {}  # chunk and file by the old path
+        self._free: dict[str, tuple[int, int]] = {}  # the next chunk and file of each camera
+
+    def link(self, dataset: LerobotDataset, entry: EpisodeEntry) -> dict[str, Any]:
+        """Make sure that the episode's videos are there; returns what meta/episodes says of them."""
+        said: dict[str, Any] = {}
+        for camera, span in entry.videos.items():
+            old = dataset.root / span.path
+            if old not in self.places:
+                self._take(old, camera)
+            said |= video_columns(camera, *self.places[old], span.start, span.end)
+        return said
+
+    def _take(self, old: Path, camera: str) -> None:
+        place = self._free.get(camera, (0, 0))
+        new = self.root / layout.VIDEO_PATH.format(video_key=camera, chunk_index=place[0], file_index=place[1])
+        new.parent.mkdir(parents=True, exist_ok=True)
+        if not old.exists():
+            raise InvalidInput("is missing", where=str(old), hint="was the dataset downloaded whole?")
+        try:
+            os.link(old.resolve(), new)
+        except OSError:
+            shutil.copyfile(old, new)
+        self.places[old], self._free[camera] = place, layout.next_file(*place)
 
 
-def _take_labels(dataset: LerobotDataset, ids: Sequence[str], root: Path) -> None:
-    known = read_labels(dataset.root)
-    kept = [known[id_].at(place) for place, id_ in enumerate(ids) if id_ in known]
+def _take_labels(parts: Sequence[_Part], root: Path) -> None:
+    """Labels follow; of episodes with equal content, each gets the id that it has in the new dataset."""
+    labels: list[Label | None] = []
+    ids: list[str] = []
+    for part in parts:
+        known = read_labels(part.dataset.root)
+        labels += [known.get(id_) for id_ in part.ids]
+        ids += part.ids
+    new = told_apart(content_of(id_) for id_ in ids)
+    kept = [replace(label, id=new[place], index=place) for place, label in enumerate(labels) if label is not None]
     if kept:
         write_labels(root, kept)

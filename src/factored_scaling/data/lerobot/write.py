@@ -51,6 +51,8 @@ class Shelf:
             path = self.root / layout.DATA_PATH.format(chunk_index=chunk, file_index=file)
             path.parent.mkdir(parents=True, exist_ok=True)
             self._data = pq.ParquetWriter(path, table.schema, compression="snappy")
+        if table.schema != self._data.schema:
+            table = _cast(table, self._data.schema)
         self._data.write_table(table)  # a row group per episode, so that a reader can pick episodes
         self._bytes += table.nbytes
         entry = {
@@ -102,6 +104,14 @@ class Shelf:
         if self._data is not None:
             self._data.close()
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _cast(table: Any, schema: Any) -> Any:
+    """Rows in the form of the file that they go into: older files may hold lists where newer ones have fixed sizes."""
+    try:
+        return table.select(schema.names).cast(schema)
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInput(f"rows of different kinds ({str(error).splitlines()[0]})") from None
 
 
 class DatasetWriter:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 from tests.web.conftest import client_of, measure
 
 from factored_scaling.core.recommend import recommend
+from factored_scaling.core.spec import StudySpec
 from factored_scaling.study import Study
 from factored_scaling.web import curves as module
 from factored_scaling.web.curves import Curves
@@ -31,6 +33,43 @@ def test_the_page_says_what_recommend_says(measured: Study, budget: int, strateg
         assert low <= high
         assert [point["n"] for point in curve["points"]] == list(report.curve.points.n)
         assert all(point["low"] < point["score"] < point["high"] for point in curve["points"])
+
+
+def test_auto_shows_what_the_surface_expects_of_every_factor(measured: Study) -> None:
+    with client_of(measured) as client:
+        content = client.get("/curves.json?budget=40").json()
+        page = client.get("/curves?budget=40").text
+    found = recommend(measured.spec, measured.results(), 40)
+    assert found.surface is not None
+    assert content["fit"] == "surface"
+    cards = content["factors"]["curves"]
+    expected = {curve.factor.replace("_", " "): curve for curve in found.surface.curves}
+    assert [card["label"] for card in cards] == ["camera pose", "lighting"], "best first"
+    bottom, top = content["factors"]["limits"]
+    for card in cards:
+        curve = expected[card["label"]]
+        assert card["mark"] == 30 + found.allocation[curve.factor]
+        assert [row[0] for row in card["line"]] == pytest.approx(curve.demos, abs=0.01)
+        assert card["line"][-1][1:] == pytest.approx(
+            [getattr(curve.overall[-1], key) for key in ("mean", "low", "high")], abs=1e-5
+        )
+        assert [point["n"] for point in card["points"]] == [0, 15, 30], "measured on this factor's own axis"
+        assert all(bottom <= value <= top for row in card["line"] for value in row[1:])
+    assert "What each factor would bring" in page
+    assert f"{expected['lighting'].demos[-1]:g} demos." in page
+
+
+def test_a_study_without_curves_still_has_the_surface(tmp_path: Path) -> None:
+    spec = StudySpec(dict.fromkeys("abcd", 30), construction="screen", name="screened")
+    with Study.create(spec, tmp_path / "study.db") as study, client_of(study) as client:
+        while runs := study.ask():
+            for run in runs:
+                study.tell(run.id, [1] * (40 + run.demos["a"]) + [0] * (60 - run.demos["a"]))
+        content = client.get("/curves.json?budget=20").json()
+        assert content["curves"] == []
+        assert content["factors"]["curves"][0]["label"] == "a"
+        assert client.get("/curves?budget=20").status_code == 200
+        assert client.get("/curves.json?budget=20&strategy=top").status_code == 409
 
 
 def test_the_page_itself_holds_the_answer_for_those_without_scripts(study: Study, client: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -106,6 +107,7 @@ def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
         ],
         "limits": list(shared_limits(drawn)) if drawn else [0.0, 1.0],
         "curves": [_curve(panel) for panel in drawn],
+        "factors": _factors(spec, found) if found.surface is not None else None,
         "warnings": list(found.warnings),
     }
 
@@ -115,17 +117,18 @@ def _curve(panel: Panel) -> dict[str, Any]:
     curve = report.curve
     sizes = panel.sizes()
     low, high = panel.band(sizes)
+    now = percent(report.now, 1)
+    span = f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}% in 95% of refits, " if high[-1] - low[-1] > 1e-9 else ""
     return {
         "label": label_words(curve.combination.factors),
         "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
         "size": curve.combination.size,
         "end": panel.end,
-        "now": percent(report.now, 1),
-        "predicted": percent(report.predicted, 1),
+        "mark": panel.end,
         "gain": gain_points(report.now, report.predicted),
         "flat": report.slope == 0,
-        "range": f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}%" if high[-1] - low[-1] > 1e-9 else "",
-        "best": percent(report.best),
+        "sub": f"at {now}" if report.slope == 0 else f"{now} → {percent(report.predicted, 1)}",
+        "note": f"{span}best buy in {percent(report.best)}",
         "words": curve_words(report, panel.budget),
         "findings": [*(flag.sentence for flag in report.diagnosis.flags), back_test_words(report)],
         # n, predicted, lower and upper edge of the band
@@ -135,6 +138,43 @@ def _curve(panel: Panel) -> dict[str, Any]:
         ],
         "points": _points(report),
     }
+
+
+def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
+    """The surface's curve of every factor, best buy first, with the ring where the order would lead it."""
+    assert found.surface is not None
+    places, sizes = factor_places(spec, found), spec.sizes
+    alone = {r.curve.combination.factors[0]: r for r in found.curves if len(r.curve.combination.factors) == 1}
+    every = sorted(found.surface.curves, key=lambda curve: -curve.gain.mean)
+    cards: list[dict[str, Any]] = []
+    for curve in every:
+        now, amount = sizes[curve.factor], found.allocation[curve.factor]
+        line = [
+            [round(n, 2), round(estimate.mean, 5), round(estimate.low, 5), round(estimate.high, 5)]
+            for n, estimate in zip(curve.demos, curve.overall, strict=True)
+        ]
+        gain = curve.gain
+        cards.append(
+            {
+                "label": plain(curve.factor),
+                "colour": places[curve.factor],
+                "size": now,
+                "end": curve.demos[-1],
+                "mark": now + amount,
+                "gain": gain_points(0.0, gain.mean, 1),
+                "flat": False,
+                "sub": f"for all of it ({gain_points(0.0, gain.low, 0)} to {gain_points(0.0, gain.high, 0)})",
+                "note": f"the best single buy with a probability of {percent(curve.best)}",
+                "words": f"{plain(curve.factor)}: {percent(line[-1][1])} expected with {curve.demos[-1]:g} demos.",
+                "findings": [],
+                "line": line,
+                "points": _points(alone[curve.factor]) if curve.factor in alone else [],
+            }
+        )
+    values = [value for card in cards for row in card["line"] for value in row[2:]]
+    values += [value for card in cards for point in card["points"] for value in (point["low"], point["high"]) if value]
+    bottom, top = math.floor(10 * min(values)) / 10, math.ceil(10 * max(values)) / 10
+    return {"limits": [max(0.0, bottom), min(1.0, max(top, bottom + 0.3))], "curves": cards}
 
 
 def _points(report: CurveReport) -> list[dict[str, Any]]:

@@ -54,8 +54,12 @@ function show(content) {
   find("order").replaceChildren(`${content.order} `, element("span", {}, content.why));
   find("rule").textContent = content.rule;
   showAllocation(content.allocation);
-  const curves = content.curves.map((curve) => card(curve, content));
-  find("curves").replaceChildren(...curves);
+  const {factors} = content;
+  find("factor-section").hidden = !factors;
+  find("curves-title").textContent = factors ? "The paper's curves" : "Curves";
+  find("factors").replaceChildren(...(factors ? factors.curves.map((curve) => card(curve, factors.limits)) : []));
+  find("curve-section").hidden = !content.curves.length;
+  find("curves").replaceChildren(...content.curves.map((curve) => card(curve, content.limits)));
   find("warnings").hidden = !content.warnings.length;
   find("warning-list").replaceChildren(...content.warnings.map((text) => element("li", {}, text)));
 }
@@ -83,23 +87,21 @@ function emptyRow() {
 
 // --- one curve
 
-function card(curve, content) {
-  const promise = curve.flat
-    ? [element("span", {class: "gain"}, "flat"), element("span", {class: "sub"}, `at ${curve.now}`)]
-    : [element("span", {class: "gain"}, `${curve.gain} points`), element("span", {class: "sub"}, `${curve.now} → ${curve.predicted}`)];
-  const range = curve.range ? `${curve.range} in 95% of refits, ` : "";
+function card(curve, limits) {
+  const promise = [element("span", {class: "gain"}, curve.flat ? "flat" : `${curve.gain} points`), element("span", {class: "sub"}, curve.sub)];
   const findings = element("details", {}, element("summary", {}, "how far to trust it"),
     element("ul", {class: "findings"}, ...curve.findings.map((text) => element("li", {}, text))));
   const caption = element("figcaption", {},
     element("h3", {}, element("span", {class: "swatch"}), curve.label),
     element("p", {class: "promise"}, ...promise),
-    element("p", {class: "sub"}, `${range}best buy in ${curve.best}`));
-  const figure = element("figure", {class: `curve c${curve.colour}`}, caption, plot(curve, content), findings);
+    element("p", {class: "sub"}, curve.note));
+  const figure = element("figure", {class: `curve c${curve.colour}`}, caption, plot(curve, limits));
+  if (curve.findings.length) figure.append(findings);
   return figure;
 }
 
-function plot(curve, content) {
-  const reach = rounded(curve.end), [bottom, top] = content.limits;
+function plot(curve, [bottom, top]) {
+  const reach = rounded(curve.end);
   const x = (n) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * n) / reach;
   const y = (score) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (top - score)) / (top - bottom);
   const inside = (score) => y(Math.min(top, Math.max(bottom, score)));
@@ -113,8 +115,7 @@ function plot(curve, content) {
   const path = (rows, column) => rows.map((row, index) => `${index ? "L" : "M"}${x(row[0]).toFixed(1)} ${inside(row[column]).toFixed(1)}`).join("");
   const back = [...curve.line].reverse();
   draw("path", {class: "band", d: `${path(curve.line, 3)}${path(back, 2).replace("M", "L")}Z`});
-  const last = curve.line[curve.line.length - 1];
-  const now = curve.line.find((row) => row[0] >= curve.size) || last;
+  const last = at(curve.line, curve.mark), now = at(curve.line, curve.size);
   for (const row of [now, last]) draw("line", {class: "drop", x1: x(row[0]), x2: x(row[0]), y1: y(bottom), y2: inside(row[1])});
   draw("path", {class: "fitted", d: path(curve.line.filter((row) => row[0] <= curve.size), 1)});
   draw("path", {class: "beyond", d: path(curve.line.filter((row) => row[0] >= curve.size), 1)});
@@ -123,21 +124,22 @@ function plot(curve, content) {
     draw("circle", {class: "dot", cx: x(point.n), cy: inside(point.score), r: 4.2});
   }
   draw("circle", {class: "ring", cx: x(last[0]), cy: inside(last[1]), r: 5.2});
-  draw("text", {class: "promised", x: x(last[0]) + 11, y: inside(last[1]) + 5}, percent(last[1]));
+  const beside = curve.mark >= curve.end; // elsewhere the curve goes on where the number would stand
+  draw("text", {class: "promised", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1]));
   labels(draw, x, curve, y(bottom));
   return probe(picture, curve, {x, inside, reach});
 }
 
 // Where the two marks are near, their labels lean away from each other.
 function labels(draw, x, curve, foot) {
-  const near = x(curve.end) - x(curve.size) < 46;
+  const near = curve.mark > curve.size && x(curve.mark) - x(curve.size) < 46;
   const mark = (n, under, anchor) => {
     draw("text", {class: "at", x: x(n), y: foot + 18, "text-anchor": anchor}, String(n));
     if (under) draw("text", {x: x(n), y: foot + 33, "text-anchor": anchor}, under);
   };
   if (x(curve.size) - x(0) > 30) mark(0, "", "middle");
   mark(curve.size, "now", near ? "end" : "middle");
-  mark(curve.end, `+${curve.end - curve.size}`, near ? "start" : "middle");
+  if (curve.mark > curve.size) mark(curve.mark, `+${curve.mark - curve.size}`, near ? "start" : "middle");
 }
 
 function rounded(end) {
@@ -160,11 +162,11 @@ function probe(picture, curve, {x, inside, reach}) {
   const tip = element("div", {class: "tip", hidden: ""});
   const spoken = element("p", {class: "sr", "aria-live": "polite"});
   const box = element("div", {class: "plot"}, picture, tip, spoken);
-  const stops = [...new Set([...curve.points.map((point) => point.n), curve.size, curve.end])].sort((a, b) => a - b);
+  const stops = [...new Set([...curve.points.map((point) => point.n), curve.size, curve.mark, curve.end])].sort((a, b) => a - b);
   let place = -1;
   picture.append(cursor, spot);
 
-  function at(n, speak) {
+  function point(n, speak) {
     const row = nearest(curve.line, n);
     const close = curve.points.filter((point) => Math.abs(x(point.n) - x(n)) < 9);
     const lines = close.length
@@ -192,7 +194,7 @@ function probe(picture, curve, {x, inside, reach}) {
   picture.addEventListener("pointermove", (event) => {
     const frame = picture.getBoundingClientRect();
     const across = ((event.clientX - frame.left) / frame.width) * WIDTH;
-    at(Math.min(curve.end, Math.max(0, ((across - EDGE.left) / (WIDTH - EDGE.left - EDGE.right)) * reach)), false);
+    point(Math.min(curve.end, Math.max(0, ((across - EDGE.left) / (WIDTH - EDGE.left - EDGE.right)) * reach)), false);
   });
   picture.addEventListener("pointerleave", away);
   picture.addEventListener("blur", away);
@@ -202,9 +204,17 @@ function probe(picture, curve, {x, inside, reach}) {
     if (!step) return;
     event.preventDefault();
     place = Math.min(stops.length - 1, Math.max(0, place + step));
-    at(stops[place], true);
+    point(stops[place], true);
   });
   return box;
+}
+
+// The curve between two of its places.
+function at(rows, n) {
+  const after = rows.findIndex((row) => row[0] >= n);
+  if (after <= 0) return rows[after === 0 ? 0 : rows.length - 1];
+  const [left, right] = [rows[after - 1], rows[after]], share = (n - left[0]) / (right[0] - left[0]);
+  return left.map((value, column) => value + share * (right[column] - value));
 }
 
 function nearest(rows, n) {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from factored_scaling.core.checks import shown
+from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, suggest
 
@@ -98,6 +99,31 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
         optional = ["" if value is None else value for value in (row.trials, row.seed)]
         writer.writerow([*demos, "+".join(row.factor), repr(float(row.score)), *optional])
     return out.getvalue()
+
+
+def read_pool(path: Path) -> Dataset:
+    """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are left alone."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    place = _name(path)
+    try:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        key = "episode" if "episode" in header else "id"
+        for needed in (key, "factor"):
+            if needed not in header:
+                what, hint = f"no column {needed!r}", "a pool has the columns episode and factor"
+                raise InvalidInput(what, where=f"{place}: header", hint=hint)
+        episodes = []
+        for number, cells in enumerate(reader, start=1):
+            id_, factor = ((cells[column] or "").strip() for column in (key, "factor"))
+            if not id_:
+                raise InvalidInput("missing", where=f"{place}: row {number}, column {key}")
+            episodes.append(Episode(id_, None if factor in ("", "nominal") else factor))
+        return Dataset(tuple(episodes))
+    except csv.Error as error:
+        raise InvalidInput(f"not valid CSV ({error})", where=place) from None
+    except InvalidInput as error:
+        raise error if error.where else error.at(place) from None
 
 
 def read_json(path: Path) -> Any:

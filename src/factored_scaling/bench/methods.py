@@ -16,14 +16,15 @@ from factored_scaling.core.allocate import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, demos_at, plan
-from factored_scaling.core.recommend import FITS, STRATEGIES, fit_curves, recommend
+from factored_scaling.core.recommend import FITS, STRATEGIES, fit_curves, recommend, report_curves
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.core.surface import Surface, fit_surface
 from factored_scaling.core.surface_report import Estimate
 from factored_scaling.errors import InvalidInput, UnknownName
 
-UNSHARED = "-unshared"
+SWITCH = "switch"
+STANDS_OUT = 0.8
 DEFAULT = (
     "equal",
     "greedy",
@@ -32,6 +33,7 @@ DEFAULT = (
     "power-law:all@group-unshared",
     "power-law:top@group",
     "power-law:all@group",
+    "power-law:switch@group",
     "surface:auto@group",
     "surface:auto@screen:4/5",
     "surface:auto@screen:6/8",
@@ -94,7 +96,8 @@ def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
         known = [name for name in BASELINES if name != "remix"]
         raise UnknownMethod(text, hint=f"write {', '.join(known)}, or FIT:STRATEGY@CONSTRUCTION[:POLICIES]")
     fit, strategy, construction, unshared, own = match.groups()
-    for value, names in ((fit, FITS), (strategy, STRATEGIES), (construction, CONSTRUCTIONS)):
+    rules = (*STRATEGIES, SWITCH) if fit == "power-law" else STRATEGIES
+    for value, names in ((fit, FITS), (strategy, rules), (construction, CONSTRUCTIONS)):
         if value not in names:
             raise UnknownMethod(text, hint=f"{value!r} is not one of {', '.join(names)}")
     if unshared and (fit != "power-law" or construction == "pair" or own):
@@ -126,7 +129,7 @@ class Bench:
             rows = _unshared_rows(spec, self.world, self._regime) if method.unshared else self._rows(sets)
             self._results[key] = Results.from_rows(rows)
         results = self._results[key]
-        if method.fit == "power-law" and method.strategy in ("top", "top-half", "all"):
+        if method.fit == "power-law" and method.strategy in ("top", "top-half", "all", SWITCH):
             if key not in self._curves:
                 self._curves[key] = fit_curves(spec, results)[0]
             curves = self._curves[key]
@@ -148,8 +151,14 @@ class Bench:
 
 
 def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: int) -> Mapping[str, int]:
-    """What `recommend` does for these strategies, without its thousands of refits; a test holds them together."""
+    """What `recommend` does for these strategies, without its thousands of refits; a test holds them together.
+
+    `switch` is no strategy of `recommend`: Top when a curve is the best buy in 80% of the refits, else All.
+    """
     gains = [curve.slope(budget) for curve in curves]
+    if strategy == SWITCH:
+        best = max(report.best for report in report_curves(spec, tuple(curves), budget))
+        strategy = "top" if best >= STANDS_OUT else "all"
     chosen = included(gains, strategy)
     rises = any(gains[index] > 0 for index in chosen)
     return spend(spec.factors, curve_tiers(spec, gains, chosen) if rises else equal_tiers(spec), budget).demos

@@ -15,7 +15,8 @@ def best_allocation(score: Callable[[Floats], Floats], now: Floats, budget: int)
 
     Starts: all to one factor, halves to each two, equal shares, and the way of steepest gain. From each, demonstrations
     move between two factors, many at a time and then fewer, as long as that helps. Exact in every case that was
-    compared with trying all allocations (see the tests); not guaranteed for surfaces with needles in them.
+    compared with trying all allocations (see the tests). Where gains come late and suddenly (family `steps`, K = 500) a
+    much longer search found more in two of ten worlds; everywhere else it found nothing.
     """
     count = now.size
     starts = _starts(score, now, budget)

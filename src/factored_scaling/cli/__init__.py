@@ -20,6 +20,7 @@ COMMANDS = {
     "export": ("exchange", "Write results as CSV, or everything as JSON."),
     "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
     "recommend": ("advise", "How many demonstrations of each factor to collect next."),
+    "next": ("next", "Act now, or measure more: which policy, trials or seed, and what it adds."),
     "extend": ("runs", "The recommended demos are collected: start the next round."),
     "sheet": ("sheet", "Lists for the bench: demos to collect, trials to score, blind."),
     "report": ("report", "One HTML file with everything; figures for a paper."),

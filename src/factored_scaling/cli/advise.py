@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from factored_scaling.cli.pool import Pool
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
@@ -86,6 +87,15 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     metavar="K",
     help="Also weigh FSC-Proxy's scores of the K (1, 5, 10) nearest; power-law curves are fitted to them instead.",
 )
+@click.option(
+    "--pool",
+    type=click.Path(path_type=Path),
+    help="Choose from these episodes instead: a CSV with episode and factor, or a labelled LeRobot dataset.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="With --pool: write the chosen episodes.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, help="With --pool: another choice among a factor's episodes."
+)
 @json_option
 def recommend_command(
     study: str,
@@ -98,6 +108,9 @@ def recommend_command(
     partial: bool,
     weights: Path | None,
     proxy: int | None,
+    pool: Path | None,
+    out: Path | None,
+    seed: int,
     as_json: bool,
 ) -> None:
     """Split a budget of demonstrations over the factors.
@@ -110,6 +123,7 @@ def recommend_command(
     fsc recommend study.yaml results.csv --budget 100
     fsc recommend my-study --budget 100 --fit power-law --strategy top --json       the paper's rule
     fsc recommend my-study --budget 100 --save            then `fsc extend` when they are collected
+    fsc recommend my-study --budget 100 --pool pool.csv --out chosen.csv            episodes that exist already
     """
     check_budget(budget)
     target = Target.parse(study)
@@ -125,6 +139,10 @@ def recommend_command(
     else:
         assert stand_ins is not None
         measured = stand_ins
+    if pool is None and out is not None:
+        raise InvalidInput("episodes can be written only when there is a pool", where="--out", hint="give --pool")
+    held = None if pool is None else Pool.read(pool, target, spec)
+    spec = spec if held is None else held.spec
     learned = target.remix_weights(weights, strategy)
     options: dict[str, Any] = {"proxy": stand_ins} if fused else {}
     with _placed(results, weights):
@@ -132,21 +150,28 @@ def recommend_command(
     if save:
         with target.study() as opened:
             opened.store.put_document(opened.id, "recommendation", "latest", answer.to_mapping())
+    if held is not None and out is not None:
+        held.write(answer.allocation, seed, out)
     if as_json:
-        print_json(answer.to_mapping())
+        print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer.allocation, seed)))
         return
     if answer.curves and answer.surface is None:
         _print_curves(answer.curves, budget)
     rows = [[name, str(spec.sizes[name]), f"+{count}" if count else "–"] for name, count in answer.allocation.items()]
     columns = ["factor", "demos now", "collect"]
+    if held is not None:
+        columns[2] = "add"
+        columns.insert(2, "in the pool")
+        for row in rows:
+            row.insert(2, str(held.episodes.count(row[0])))
     if answer.surface is not None:
         columns += ["if all went there", "best buy"]
         for row, curve in zip(rows, answer.surface.curves, strict=True):
             row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
-    print_table(f"Collect next ({answer.strategy})", columns, rows)
+    print_table(f"{'Collect' if held is None else 'Add'} next ({answer.strategy})", columns, rows)
     if answer.surface is not None:
         _print_expected(answer, answer.surface)
-    print_warnings(answer.warnings)
+    print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
 
 
 @contextmanager

@@ -30,6 +30,9 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     possible as early as it can be. `screen` has no curves: every policy leaves out half of the factors, and one may
     stop after any of them. Nothing is trained or written.
 
+    The last table says what to expect of `fsc recommend` after so many policies: regret 0 is the best order there is,
+    1 is no gain. It comes from simulated worlds of many kinds; yours is one more.
+
     \b
     fsc plan study.yaml
     fsc plan my-study --construction one --trials 600
@@ -54,6 +57,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     print_table(f"{spec.name}: {len(shown)} policies", _columns(spec), [_row(i, r) for i, r in enumerate(shown, 1)])
     each = trials if trials is not None else trials_per_policy(spec)
     print_table("What each construction costs", *_costs(chosen, each))
+    _print_regret(chosen, each)
 
 
 def _columns(spec: StudySpec) -> list[str]:
@@ -80,3 +84,25 @@ def _costs(chosen: StudySpec, trials: int | None) -> tuple[list[str], list[list[
         rollouts = [f"{policies * trials:,}"] if trials is not None else []
         rows.append([construction, curves, str(policies), *rollouts, "← this plan" if own else ""])
     return ["construction", "curves", "policies", *(["rollouts"] if trials is not None else []), ""], rows
+
+
+def _print_regret(chosen: StudySpec, trials: int | None) -> None:
+    """What the benchmark's worlds say of so many policies, for the constructions that were measured."""
+    from factored_scaling.bench.expected import MANY_TRIALS, expected_equal, expected_regret, regime_for, table
+
+    regime, count = regime_for(trials), len(chosen.names)
+    known = table()["regret"][regime]
+    totals = {name: len(plan(chosen.changed(construction=name, policies=None))) for name in known}
+    columns = [name for name in CONSTRUCTIONS if name in known]
+    rows = []
+    for policies in sorted({1, 2, 3, 4, 6, 8, 10, 13, *(total for total in totals.values() if total <= 32)}):
+        cells = []
+        for name in columns:
+            fits = name == "screen" or known[name][min(known[name])][0][0] <= policies <= totals[name]
+            value = expected_regret(name, count, policies, regime) if fits else None
+            cells.append("–" if value is None else f"{value:.2f}")
+        if any(cell != "–" for cell in cells):
+            rows.append([str(policies), *cells])
+    words = f"{MANY_TRIALS} trials or more" if regime == "simulation" else "about 20 trials"
+    equal = expected_equal(count)
+    print_table(f"Regret to expect, {words} per policy (Equal: {equal:.2f})", ["policies", *columns], rows)

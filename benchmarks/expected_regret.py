@@ -1,0 +1,69 @@
+"""The table behind `fsc plan`: regret to expect against the number of policies, for every construction.
+
+python benchmarks/expected_regret.py --worlds 20          writes src/factored_scaling/bench/expected.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from factored_scaling.bench.decisions import Cell, Key, Settings, compare, mean
+
+TARGET = Path(__file__).resolve().parents[1] / "src" / "factored_scaling" / "bench" / "expected.json"
+FACTORS = (5, 8)
+# policies for each number of factors; the last of `one` and `group` are all they have
+POLICIES = {
+    "screen": ((1, 2, 3, 4, 6, 8, 10, 14), (1, 2, 3, 5, 8, 10, 13, 18)),
+    "group": ((4, 7, 10), (5, 9, 13)),
+    "one": ((6, 11, 16), (9, 17, 25)),
+}
+
+
+def methods() -> tuple[str, ...]:
+    pairs = [(name, five, eight) for name, sides in POLICIES.items() for five, eight in zip(*sides, strict=True)]
+    return tuple(f"surface:auto@{name}:{five}/{eight}" for name, five, eight in pairs)
+
+
+def rows(cells: dict[Key, Cell], settings: Settings, regime: str, construction: str, factors: int) -> Sequence[object]:
+    made = []
+    for method in settings.methods:
+        chosen = [c for k, c in cells.items() if (k.method, k.regime, k.factors) == (method, regime, factors)]
+        if method.startswith(f"surface:auto@{construction}:"):
+            got = mean(chosen)
+            made.append([chosen[0].policies, round(got.regret, 4), round(got.error, 4)])
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=20, help="per family and number of factors")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    settings = Settings(count=given.worlds, methods=("equal", *methods()), factors=FACTORS, seed=given.seed)
+
+    def progress(done: int, total: int) -> None:
+        print(f"\r{done} of {total} worlds", end="", file=sys.stderr, flush=True)
+
+    cells = compare(settings, given.jobs, progress)
+    table = {
+        "source": f"python benchmarks/expected_regret.py --worlds {given.worlds} --seed {given.seed}, "
+        f"{datetime.date.today().isoformat()}: surface, K = 100, all nine families of fsc bench decisions",
+        "equal": {str(n): round(mean([c for k, c in cells.items() if k.method == "equal" and k.factors == n]).regret, 4)
+                  for n in FACTORS},
+        "regret": {
+            regime: {name: {str(n): rows(cells, settings, regime, name, n) for n in FACTORS} for name in POLICIES}
+            for regime in settings.regimes
+        },
+    }  # fmt: skip
+    TARGET.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    print(f"\nwrote {TARGET}")
+
+
+if __name__ == "__main__":
+    main()

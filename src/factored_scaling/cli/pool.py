@@ -1,0 +1,66 @@
+"""The pool of `fsc recommend --pool`: read, held against the study, and what was chosen from it written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from factored_scaling.cli.target import Target
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.pool import capped, chosen_episodes, without
+from factored_scaling.core.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Episodes that may be chosen, the study capped by them, and what was left out of them."""
+
+    episodes: Dataset
+    spec: StudySpec
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path, target: Target, spec: StudySpec) -> Pool:
+        """A table of episodes and factors, or a folder with a labelled LeRobot dataset."""
+        pool = _read(path)
+        _, held = target.spec_and_dataset()
+        fresh = without(pool, [episode.id for episode in held.episodes] if held is not None else ())
+        warnings = []
+        if len(fresh.episodes) < len(pool.episodes):
+            warnings.append(f"{len(pool.episodes) - len(fresh.episodes)} episodes of the pool are in the study already")
+        useless = sum(episode.factor not in spec.names for episode in fresh.episodes)
+        if useless:
+            warnings.append(f"{useless} episodes of the pool vary no factor of the study")
+        return cls(fresh, capped(spec, fresh), tuple(warnings))
+
+    def chosen(self, allocation: Mapping[str, int], seed: int) -> dict[str, Any]:
+        """The chosen episodes for `--json`, with what was left out of the pool."""
+        ids = chosen_episodes(self.episodes, allocation, seed)
+        return {"episodes": {name: list(own) for name, own in ids.items()}, "pool_warnings": list(self.warnings)}
+
+    def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
+        """The chosen episodes as a table; says where."""
+        from factored_scaling.files import write_text
+
+        chosen = chosen_episodes(self.episodes, allocation, seed)
+        lines = [f"{_cell(id_)},{_cell(name)}\n" for name, ids in chosen.items() for id_ in ids]
+        write_text(out, "".join(["episode,factor\n", *lines]))
+        click.echo(f"wrote {out} ({len(lines)} episodes)", err=True)
+
+
+def _read(path: Path) -> Dataset:
+    if path.is_dir():
+        from factored_scaling.data.lerobot.collection import labelled
+
+        return labelled(path).dataset()
+    from factored_scaling.files import read_pool
+
+    return read_pool(path)
+
+
+def _cell(text: str) -> str:
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"\n\r') else text

@@ -1,0 +1,262 @@
+"""Act now, or measure more? What every possible measurement is expected to add to the success in the end.
+
+Every draw of the surface's posterior is taken for the truth in turn. What a measurement would show there is drawn, with
+its trials and the noise of training; how far each order is ahead of the one chosen now is regressed on that over all
+draws; and the order that the regression puts first is the one that would be chosen. A straight line and a posterior
+that is surer than it should be make this less than what comes about, by a factor that was measured (`CALIBRATION`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from factored_scaling.core.allocate import check_budget
+from factored_scaling.core.design import plan
+from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface import Surface
+from factored_scaling.core.surface_model import Floats
+from factored_scaling.errors import InvalidInput
+
+WORTH = 0.001  # of success that a policy or further trials must add, where nothing is said about costs
+CALIBRATION = 3.0  # what came about over what the regression finds, in worlds with a known answer (docs/howto/next.md)
+AHEAD = (1, 2, 4)  # policies that may be trained before looking again
+_COPIES = 4  # measurements drawn for every draw of the surface
+_RIDGE = 0.01
+_MOST_AGAIN = 3  # measured policies that are looked at for more trials or another seed
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that could be done next. `demos` are the training sets, `seed` the training seed it asks for."""
+
+    kind: str  # "train", "evaluate" or "seed"
+    demos: tuple[dict[str, int], ...]
+    seed: int
+    # trials of each policy, over all factors
+    trials: int
+    # in units of the budget
+    cost: float
+    # success that it is expected to add in the end, its own cost taken from the budget
+    gain: float
+    # what it must add to be worth doing
+    needed: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "demos": [dict(demos) for demos in self.demos],
+            "seed": self.seed,
+            "trials": self.trials,
+            "cost": self.cost,
+            "gain": self.gain,
+            "needed": self.needed,
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What acting now gives, what every step would add, and which to take (None: act now)."""
+
+    budget: int
+    order: dict[str, int]
+    expected: float
+    # how much better the best order may be, were the surface known
+    regret: float
+    steps: tuple[Step, ...]
+
+    @property
+    def best(self) -> Step | None:
+        """The step that adds most beyond what it must, if any does."""
+        chosen = max(self.steps, key=lambda step: step.gain - step.needed, default=None)
+        return chosen if chosen is not None and chosen.gain > chosen.needed else None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """As `fsc next --json` prints it."""
+        best = self.best
+        return {
+            "budget": self.budget,
+            "act_now": {"allocation": dict(self.order), "expected": self.expected, "regret": self.regret},
+            "steps": [step.to_mapping() for step in self.steps],
+            "next": None if best is None else best.to_mapping(),
+        }
+
+
+def advise(
+    surface: Surface,
+    results: Results,
+    budget: int,
+    *,
+    trials: int | None = None,
+    policy_cost: float = 0.0,
+    trial_cost: float = 0.0,
+    worth: float | None = None,
+    seed: int = 0,
+) -> Advice:
+    """Weigh acting now against every single measurement, and against the next few policies together.
+
+    `trials` is what a new policy is measured with, over all factors; by default as many as those before. Training a
+    policy costs `policy_cost` and each trial `trial_cost`, in units of the budget: what is spent on measuring cannot be
+    spent on demonstrations. `worth` is what each policy or look must add; by default 0.1 points of success, or anything
+    at all where costs are given.
+    """
+    budget = check_budget(budget)
+    if worth is None:
+        worth = 0.0 if policy_cost or trial_cost else WORTH
+    for name, value in (("policy_cost", policy_cost), ("trial_cost", trial_cost), ("worth", worth)):
+        if not (np.isfinite(value) and value >= 0):
+            raise InvalidInput(f"must be at least 0, not {value:g}", where=name)
+    spec = surface.spec
+    order = surface.allocate(budget).demos
+    orders = surface.orders(budget, [order])
+    scores = surface.score(surface.now + orders)
+    measured = _measured(spec, results)
+    usual = trials if trials is not None else _usual(measured)
+    rng = np.random.default_rng(seed)
+    lab = _Lab(surface, rng)
+    steps = []
+    for kind, runs, own in _options(spec, measured, usual):
+        paid = trial_cost * own * len(runs) + (0.0 if kind == "evaluate" else policy_cost * len(runs))
+        if paid >= budget:
+            continue
+        shown = [lab.again(measured[key], own) if kind == "evaluate" else lab.fresh(key, own) for key in runs]
+        left = scores if paid == 0 else surface.score(surface.now + np.floor(orders * (budget - paid) / budget))
+        gain = _gain(np.concatenate(shown), left, scores, rng)
+        sets = tuple(dict(zip(spec.names, key, strict=True)) for key in runs)
+        first = measured[runs[0]].seed if kind == "evaluate" else _free_seed(spec, measured, runs[0])
+        steps.append(Step(kind, sets, first, own, paid, gain, worth * len(runs)))
+    regret = float((scores.max(0) - scores[0]).mean(dtype=float))
+    return Advice(budget, order, float(scores[0].mean(dtype=float)), regret, tuple(steps))
+
+
+@dataclass
+class _Measured:
+    """One policy's scores as the surface sees them: θ and its variance by factor, nan where not measured."""
+
+    demos: tuple[int, ...]
+    seed: int
+    theta: Floats
+    variance: Floats
+    trials: int
+
+
+Demos = tuple[int, ...]
+
+
+def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
+    """Policies with their scores; of several seeds the last, which stands for its training set."""
+    found: dict[tuple[Demos, int], dict[str, tuple[float, int]]] = {}
+    for row in results.rows:
+        demos, _ = resolve(spec, row)
+        scores = found.setdefault((demos, row.seed or 0), {})
+        name = row.factor[0] if len(row.factor) == 1 and row.factor[0] in spec.names else ""
+        scores[name] = (row.score, row.trials or 0)
+    made = {}
+    for (demos, seed), scores in found.items():
+        known = [scores.get(name, (np.nan, 0)) for name in spec.names]
+        mean, trials = np.array([k[0] for k in known]), np.array([float(k[1] or 100) for k in known])
+        theta = np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75)))
+        total = sum(count for _, count in (scores.values() if "" not in scores else [scores[""]]))
+        made[demos] = _Measured(demos, seed, theta, 1 / (4 * trials + 2), total or 100 * len(spec.names))
+    return made
+
+
+def _usual(measured: Mapping[Demos, _Measured]) -> int:
+    return int(np.median([policy.trials for policy in measured.values()]))
+
+
+def _free_seed(spec: StudySpec, measured: Mapping[Demos, _Measured], demos: Demos) -> int:
+    return measured[demos].seed + 1 if demos in measured else spec.first_seed
+
+
+def _options(
+    spec: StudySpec, measured: Mapping[Demos, _Measured], trials: int
+) -> Iterator[tuple[str, tuple[Demos, ...], int]]:
+    """The next policies of the study's own plan and of the screening order; seeds and trials of measured ones."""
+    screening = spec.changed(construction="screen", policies=len(measured) + len(spec.factors) + max(AHEAD))
+    seen: set[tuple[Demos, ...]] = set()
+    for planned in (spec, screening):
+        left = [tuple(run.demos.values()) for run in plan(planned)]
+        left = [demos for demos in dict.fromkeys(left) if demos not in measured]
+        for many in AHEAD:
+            chosen = tuple(left[:many])
+            if len(chosen) == many and chosen not in seen:
+                seen.add(chosen)
+                yield "train", chosen, trials
+    full = tuple(spec.sizes.values())
+    again = sorted(measured.values(), key=lambda policy: (policy.demos != full, policy.trials))[:_MOST_AGAIN]
+    for policy in again:
+        yield "seed", (policy.demos,), trials
+    for policy in again:
+        if not np.isnan(policy.theta).any():
+            yield "evaluate", (policy.demos,), policy.trials
+
+
+class _Lab:
+    """Draws what a measurement would show in every draw of the surface: N × (draws·copies) values of θ."""
+
+    def __init__(self, surface: Surface, rng: np.random.Generator) -> None:
+        self._surface = surface
+        self._rng = rng
+        self._common = np.tile(surface.noise_common.astype(float), _COPIES)
+        self._own = np.tile(surface.noise_own.astype(float), _COPIES)
+
+    def fresh(self, demos: Demos, trials: int) -> Floats:
+        """A policy trained anew."""
+        theta = self._theta(demos)
+        noise = self._common * self._normal(1) + self._own * self._normal(len(theta))
+        return theta + noise + self._normal(len(theta)) * self._spread(trials, len(theta))
+
+    def again(self, policy: _Measured, trials: int) -> Floats:
+        """More trials of a policy that exists: its noise of training is what its scores leave open."""
+        theta = self._theta(policy.demos)
+        count = len(theta)
+        prior = self._common[:, None, None] ** 2 + self._own[:, None, None] ** 2 * np.eye(count)
+        gain = prior @ np.linalg.inv(prior + np.diag(policy.variance))
+        residual = (policy.theta[:, None] - theta).T
+        mean = np.einsum("dij,dj->di", gain, residual)
+        spread = np.linalg.cholesky(prior - gain @ prior + 1e-9 * np.eye(count))
+        noise = mean + np.einsum("dij,dj->di", spread, self._normal(count).T)
+        return np.asarray(theta + noise.T + self._normal(count) * self._spread(trials, count))
+
+    def _theta(self, demos: Demos) -> Floats:
+        success = self._surface.by_factor(np.array(demos, dtype=float))[0].astype(float)
+        return np.tile(np.arcsin(np.sqrt(np.clip(success, 1e-6, 1 - 1e-6))), (1, _COPIES))
+
+    def _normal(self, rows: int) -> Floats:
+        return self._rng.standard_normal((rows, self._common.size))
+
+    @staticmethod
+    def _spread(trials: int, count: int) -> float:
+        return float(np.sqrt(1 / (4 * trials / count + 2)))
+
+
+def _gain(shown: Floats, left: Floats, scores: Floats, rng: np.random.Generator) -> float:
+    """What knowing `shown` (features × draws·copies) adds to the success of the order chosen, on average over draws.
+
+    `left` are the scores (orders × draws) of what can still be bought, `scores` those of acting now, best first.
+    What the same regression finds in measurements that belong to other draws is luck, and taken off.
+    """
+    draws = left.shape[1]
+    means = left.mean(1, dtype=float)
+    start = int(means.argmax())
+    ahead = np.tile((left - left[start]).astype(float), (1, _COPIES))
+    shuffled = np.concatenate([shown[:, copy * draws + rng.permutation(draws)] for copy in range(_COPIES)], axis=1)
+    told, luck = (_best_guess(features, ahead) for features in (shown, shuffled))
+    most = float((left.max(0) - left[start]).mean(dtype=float))  # were the surface known
+    lost = float(scores[0].mean(dtype=float)) - float(means[start])
+    return min(most, max(0.0, CALIBRATION * (told - luck))) - lost
+
+
+def _best_guess(features: Floats, ahead: Floats) -> float:
+    """The mean of what the best order is ahead by, where each order's lead is guessed by a straight line."""
+    scaled = (features - features.mean(1, keepdims=True)) / (features.std(1, keepdims=True) + 1e-9)
+    rows = np.vstack([np.ones(features.shape[1]), scaled])
+    penalty = _RIDGE * rows.shape[1] * np.eye(len(rows))
+    penalty[0, 0] = 0.0
+    weights = np.linalg.solve(rows @ rows.T + penalty, rows @ ahead.T)
+    return float((weights.T @ rows).max(axis=0).mean())

@@ -1,0 +1,64 @@
+"""Choosing episodes from a pool: caps from its sizes, nested choices, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factored_scaling import Dataset, Episode, StudySpec
+from factored_scaling.core.pool import capped, chosen_episodes, without
+from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.files import read_pool
+
+POOL = Dataset.of_sizes({"a": 5, "b": 200, "other": 9}, nominal=3)
+
+
+def test_the_pools_sizes_are_caps() -> None:
+    spec = StudySpec({"a": 30, "b": {"demos": 30, "cap": 40}, "c": 30})
+    assert [factor.cap for factor in capped(spec, POOL).factors] == [5, 40, 0]
+    with pytest.raises(InvalidInput, match="fewer than its minimum of 6"):
+        capped(StudySpec({"a": {"demos": 30, "minimum": 6}}), POOL)
+    with pytest.raises(NotEnoughData, match="holds no demo"):
+        capped(StudySpec({"c": 30, "d": 30}), POOL)
+
+
+def test_a_larger_choice_holds_a_smaller_one() -> None:
+    small, large = (chosen_episodes(POOL, {"a": count, "b": 10 * count}) for count in (2, 4))
+    assert set(small["a"]) < set(large["a"])
+    assert set(small["b"]) < set(large["b"])
+    assert [len(large["a"]), len(large["b"])] == [4, 40]
+    assert all(id_.startswith("b/") for id_ in large["b"])
+    assert chosen_episodes(POOL, {"b": 20}, seed=1)["b"] != chosen_episodes(POOL, {"b": 20}, seed=0)["b"]
+
+
+def test_what_the_study_has_is_left_out() -> None:
+    left = without(POOL, ["a/0", "a/1", "elsewhere"])
+    assert left.count("a") == 3
+    assert left.count("b") == 200
+
+
+def test_a_pool_is_read_from_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "pool.csv"
+    path.write_text("episode, factor,camera\ne1,a,left\ne2,,left\ne3,nominal,right\n")
+    assert read_pool(path).episodes == (Episode("e1", "a"), Episode("e2"), Episode("e3"))
+    path.write_text("id,factor\n7,a\n")
+    assert read_pool(path).episodes == (Episode("7", "a"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("name,factor\n1,a\n", "header: no column 'id'"),
+        ("episode\n1\n", "no column 'factor'"),
+        ("episode,factor\n,a\n", "row 1, column episode: missing"),
+        ("episode,factor\ne1,a\ne1,b\n", "'e1' is listed twice"),
+        ("", "is empty"),
+    ],
+)
+def test_mistakes_in_a_pool_are_placed(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "pool.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"pool\.csv") as caught:
+        read_pool(path)
+    assert what in str(caught.value)

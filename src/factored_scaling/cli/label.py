@@ -52,7 +52,7 @@ def label_command(
 
     \b
     fsc label my-dataset                                              what is labelled, what is not
-    fsc label my-dataset --rule '0-9: nominal' --rule 'task ~ "lamp": lighting' --rule 'length > 300: distractor'
+    fsc label my-dataset --rule '0-9: nominal' --rule 'task ~ "lamp": lighting'
     fsc label my-dataset --csv labels.csv                             episode,factor,value
     fsc label my-dataset --sheet sheet.html --ask                     look, and answer one by one
     fsc label merged --from my-dataset --from day-two

@@ -230,7 +230,7 @@ def test_results_csv(case: str, fsc: Fsc, study: Path) -> None:
     path = study / "bad.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     before = tree(study)
-    asked = ("--budget", "10", "--fit", "power-law")
+    asked = ("--budget", "10", "--strategy", "top")
     one_line(fsc("recommend", study, path, *asked), str(path), place, said)
     one_line(fsc("fit", study / "study.yaml", path, "--json"), str(path), place, said)
     one_line(fsc("recommend", study, "-", *asked, stdin=path.read_bytes()), "standard input", place, said)

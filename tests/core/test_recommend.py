@@ -85,13 +85,20 @@ def test_every_number_of_the_sentence_stands_in_the_json() -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_the_papers_rules_stay_one_flag_away_and_auto_is_not_theirs() -> None:
+def test_the_papers_rules_stay_one_flag_away() -> None:
     assert recommend(FOUR, CLEAR, 100, "top").surface is None
     top = recommend(FOUR, CLEAR, 100, "top", "surface")
     assert top.surface is not None
     assert top.allocation == {"camera_pose": 50, "distractor": 50, "table_texture": 0, "lighting": 0}
-    with pytest.raises(InvalidInput, match="auto spends by the surface"):
-        recommend(FOUR, CLEAR, 100, "auto", "power-law")
+
+
+def test_on_power_law_curves_auto_is_top_where_one_stands_out_and_all_otherwise() -> None:
+    clear = recommend(FOUR, CLEAR, 100, "auto", "power-law")
+    assert (clear.chosen, clear.to_mapping()["chosen"]) == ("top", "top")
+    assert clear.allocation == recommend(FOUR, CLEAR, 100, "top").allocation
+    alike = recommend(FOUR, ALIKE, 100, "auto", "power-law")
+    assert alike.chosen == "all"
+    assert alike.allocation == recommend(FOUR, ALIKE, 100, "all").allocation
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:

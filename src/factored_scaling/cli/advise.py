@@ -168,7 +168,8 @@ def recommend_command(
         columns += ["if all went there", "best buy"]
         for row, curve in zip(rows, answer.surface.curves, strict=True):
             row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
-    print_table(f"{'Collect' if held is None else 'Add'} next ({answer.strategy})", columns, rows)
+    rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
+    print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.surface is not None:
         _print_expected(answer, answer.surface)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))

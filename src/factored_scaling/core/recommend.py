@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, spend
+from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
 from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
@@ -14,10 +14,12 @@ from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import Surface, fit_surface
 from factored_scaling.core.surface_report import SurfaceReport, combination_gains, report_surface
-from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownName
+from factored_scaling.errors import NotEnoughData, UnknownName
 
 STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
 FITS = ("surface", "power-law")
+# With power-law curves `auto` takes Top when the best combination stands out with this probability, else All.
+STANDS_OUT = 0.8
 _NAMES = {"equal": "Equal", "top": "the paper's Top"}
 
 
@@ -73,6 +75,8 @@ class Recommendation:
     left: float = 0.0
     # what the surface says of this allocation and of others; None with `--fit power-law`
     surface: SurfaceReport | None = None
+    # what `auto` came to on power-law curves
+    chosen: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -96,6 +100,8 @@ class Recommendation:
             "allocation": dict(self.allocation),
             "warnings": list(self.warnings),
         }
+        if self.chosen is not None:
+            data["chosen"] = self.chosen
         if self.left:
             data["left"] = self.left
         if self.surface is not None:
@@ -159,7 +165,8 @@ def recommend(
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
 
-    `auto` spends where the surface expects most success. `top`, `top-half` and `all` follow the paper's curves
+    `auto` spends where the surface expects most success; with `fit="power-law"` it chooses between `top` and `all` by
+    how surely the best combination stands out. `top`, `top-half` and `all` follow the paper's curves
     (`fit="power-law"`, the default for them) or what the surface expects of each combination (`fit="surface"`).
     `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the baselines. With costs, the budget counts
     cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does. `proxy` are stand-in scores for
@@ -171,15 +178,13 @@ def recommend(
     fit = fit if fit is not None else "surface" if strategy == "auto" else "power-law"
     if fit not in FITS:
         raise UnknownFit(str(fit), FITS, where="fit")
-    if fit == "power-law" and strategy == "auto":
-        hint = "choose top, top-half or all for the paper's curves"
-        raise InvalidInput("auto spends by the surface, not by power-law curves", where="strategy", hint=hint)
     if fit == "power-law":
         surface = None
     elif surface is None:
         surface = fit_surface(spec, results, proxy=proxy, seed=seed)
     warnings: tuple[str, ...] = ()
     reports: tuple[CurveReport, ...] = ()
+    chosen: str | None = None
     try:
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
@@ -193,7 +198,9 @@ def recommend(
         spending = surface.allocate(budget)
     else:
         gains = _gains(spec, reports, budget) if surface is None else combination_gains(surface, budget)
-        tiers, told = _tiers(spec, results, strategy, gains, weights, half_up)
+        if strategy == "auto":
+            chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
+        tiers, told = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
         spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *told)
     if spending.left > 1e-9:
         text = f"{spending.left:g} of the budget is left unspent: every factor is at its cap or costs more than that"
@@ -201,7 +208,7 @@ def recommend(
     said = None
     if surface is not None:
         said = report_surface(surface, budget, spending, _alternatives(spec, reports, budget))
-    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said)
+    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
 
 
 def _gains(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> list[float]:

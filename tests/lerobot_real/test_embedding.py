@@ -17,7 +17,7 @@ from factored_scaling.trainers.lerobot import read_checkpoint
 pytest.importorskip("lerobot")
 
 torch = pytest.importorskip("torch")
-from factored_scaling.trainers.elsewhere import embed  # noqa: E402  it needs torch
+from factored_scaling.trainers.elsewhere import jobs  # noqa: E402  it needs torch
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -36,9 +36,9 @@ def test_vision_is_what_the_diffusion_policy_conditions_on(tmp_path: Path, separ
     assert np.linalg.norm(held_out[0] - held_out[1]) > 0
 
     checkpoint = read_checkpoint(tmp_path / "run")
-    policy, prepare = embed.load(str(checkpoint), "cpu")
+    policy, prepare, _ = jobs.load(str(checkpoint), "cpu")
     observations, tasks = first_observations(LerobotDataset.open(tmp_path / "data"), range(6), checkpoint)
-    [batch] = embed.batches(observations, tasks, 8)
+    [batch] = jobs.batches(observations, tasks, 8)
     ready = prepare(batch)
     with torch.inference_mode():
         given = {
@@ -110,8 +110,8 @@ def observed(seeds: list[int]) -> dict[str, Any]:
 
 def test_attention_of_pi0_is_a_distribution_over_what_it_sees(pi0: Any) -> None:
     with torch.inference_mode():
-        rows = embed.attention(pi0, observed([1, 2, 1]), seed=0)
-        alone = embed.attention(pi0, observed([2]), seed=0)
+        rows = jobs.attention(pi0, observed([1, 2, 1]), seed=0)
+        alone = jobs.attention(pi0, observed([2]), seed=0)
     tokens = (224 // 112) ** 2 + 4  # patches of the picture, then words
     assert rows.shape == (3, tokens)
     assert torch.allclose(rows[0], rows[2], atol=1e-6)
@@ -125,7 +125,7 @@ def test_the_latent_of_pi0_is_one_step_of_its_own_flow(pi0: Any) -> None:
     batch = observed([1, 2])
     seen: list[Any] = []
     with torch.inference_mode():
-        rows = embed.latent(pi0, batch, seed=4)
+        rows = jobs.latent(pi0, batch, seed=4)
         step = pi0.model.denoise_step
 
         def kept(*given: Any, **named: Any) -> Any:
@@ -134,7 +134,7 @@ def test_the_latent_of_pi0_is_one_step_of_its_own_flow(pi0: Any) -> None:
             return velocity
 
         pi0.model.denoise_step = kept
-        with embed._fixed_noise(pi0.model, 4):
+        with jobs._fixed_noise(pi0.model, 4):
             pi0.predict_action_chunk(batch)
         del pi0.model.denoise_step
     noise, velocity = seen[0]

@@ -169,8 +169,8 @@ def test_the_commands(home: tuple[Path, Lab], tmp_path: Path) -> None:
 
 def test_a_folder_without_a_policy_is_told(tmp_path: Path) -> None:
     done = run_fsc("policy", "serve", tmp_path)
-    assert done.returncode == 1
-    assert "policy.json: the file is missing" in done.stderr
+    assert done.returncode == 2
+    assert "no study.yaml in this folder" in done.stderr
 
 
 def test_on_a_network_a_key_is_needed(home: tuple[Path, Lab], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
         ({"command": "x", "progress": "step (\\d+)"}, "has 1 groups; two are needed"),
         ({"command": "x", "progress": "("}, "not a regular expression"),
         ({"command": "x", "resume": "--resume"}, r"\{resume\} is not in the command"),
-        ({"command": "x", "patience": -1}, "seconds up to 3600"),
+        ({"command": "x", "patience": -1}, "seconds up to 50"),
         ({"command": "x", "environment": {"A": []}}, r"trainer\.environment\.A"),
         ({"command": "x", "environment": {"A": "{sed}"}}, "did you mean"),
         ({"command": "x", "directory": 3}, r"trainer\.directory"),

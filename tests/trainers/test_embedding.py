@@ -17,7 +17,7 @@ from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.labels import Label, write_labels
 from factored_scaling.data.lerobot.pictures import first_pictures
 from factored_scaling.errors import InvalidInput
-from factored_scaling.trainers.elsewhere.embed import attention, batches, latent, vision
+from factored_scaling.trainers.elsewhere.jobs import attention, batches, latent, vision
 from factored_scaling.trainers.embedder import LerobotEmbedder, ProxySettings, first_observations
 
 PREFIX, CHUNK, STEPS, SIZE = 7, 4, 5, 3

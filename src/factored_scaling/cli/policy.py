@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +14,11 @@ import click
 
 from factored_scaling.cli.show import json_option, print_json, print_table, with_interval
 from factored_scaling.core.scores import result_of
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import CheckpointError, InvalidInput
 
 if TYPE_CHECKING:
     from factored_scaling.core.scores import Trial
+    from factored_scaling.serving.server import Served
 
 
 @click.group("policy")
@@ -24,43 +27,58 @@ def policy_command() -> None:
 
     \b
     fsc policy serve my-study/runs/0f3a…
+    fsc policy serve my-study
     fsc policy evaluate ws://127.0.0.1:8000 --task tabletop/pick-place
     """
 
 
 @policy_command.command("serve")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("place", metavar="FOLDER|STUDY", type=click.Path())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 for other machines.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps; cpu, or what LeRobot prefers, by default.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the noise actions come from.")
+@click.option("--python", type=click.Path(exists=True, dir_okay=False), help="For LeRobot's policies: its Python.")
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
-def serve_command(folder: Path, host: str, port: int, device: str, seed: int, key_file: Path | None) -> None:
-    """Serve the trained policy in FOLDER (STUDY/runs/DIGEST) to a robot's control loop, until Ctrl-C.
+def serve_command(
+    place: str, host: str, port: int, device: str | None, seed: int, python: str | None, key_file: Path | None
+) -> None:
+    """Serve a trained policy to a robot's control loop, until Ctrl-C.
 
-    Clients of openpi can talk to it. An observation has `images` (cameras × height × width × 3, uint8) and `state`; the
-    answer has `actions` (horizon × action size). Only this machine can reach it unless --host says otherwise, and then
-    clients need a key: from --key-file or the environment variable FSC_POLICY_KEY. The connection is not encrypted.
+    FOLDER is a run's, STUDY/runs/DIGEST. With a STUDY all policies of its blind evaluation are served, and every
+    observation says under `policy` which label is meant; the server never says which policy that is.
+
+    Clients of openpi can talk to it. To one of our policies an observation has `images` (cameras × height × width × 3,
+    uint8) and `state`, and the answer has `actions` (horizon × action size). A policy that LeRobot trained takes
+    its own features by name, and answers with one action at a time.
+
+    Only this machine can reach it unless --host says otherwise, and then clients need a key: from --key-file or the
+    environment variable FSC_POLICY_KEY. The connection is not encrypted.
 
     \b
     fsc policy serve my-study/runs/0f3a… --device cuda
+    fsc policy serve my-study                                    by label, on the day of scoring
     FSC_POLICY_KEY=… fsc policy serve my-study/runs/0f3a… --host 0.0.0.0
     """
-    from factored_scaling.serving.diffusion import ServedDiffusion
     from factored_scaling.serving.server import PolicyServer
 
-    policy = ServedDiffusion(folder, device, seed)
+    folder = Path(place)
+    loaders = None if _is_run(folder) else _by_label(place, device, seed, python)
+    if loaders is None:
+        policy = _loader(folder, device, seed, python, {})()
+    else:
+        from factored_scaling.serving.labelled import ServedByLabel
+
+        policy = ServedByLabel(loaders)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with PolicyServer(policy, host, port, _key(key_file)) as server:
-        told = policy.metadata
-        click.echo(f"{folder}: {server.address}")
-        click.echo(
-            f"images {told['cameras']} × {told['height']} × {told['width']} × 3, state {told['state_size']} → "
-            f"actions {told['horizon']} × {told['action_size']}, of which {told['execute']} are carried out"
-        )
+        click.echo(f"{place}: {server.address}")
+        for name, value in policy.metadata.items():
+            click.echo(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
         click.echo("stop with Ctrl-C")
+        sys.stdout.flush()
         stop.wait()
 
 
@@ -137,6 +155,51 @@ def evaluate_command(
         return
     rows = [(name, with_interval(score.mean, score.interval), str(score.trials)) for name, score in scores.items()]
     print_table(f"{client.address} in {task}", ("factor", "score", "trials"), rows)
+
+
+def _is_run(folder: Path) -> bool:
+    from factored_scaling.trainers.lerobot import LAST
+
+    return (folder / "policy.json").exists() or (folder / LAST).exists()
+
+
+def _loader(
+    folder: Path, device: str | None, seed: int, python: str | None, environment: Mapping[str, str]
+) -> Callable[[], Served]:
+    """What loads the policy in a run's folder, whoever trained it; says at once when there is none."""
+    if (folder / "policy.json").exists():
+        from factored_scaling.serving.diffusion import ServedDiffusion
+
+        return lambda: ServedDiffusion(folder, device or "cpu", seed)
+    if not _is_run(folder):
+        raise CheckpointError("no trained policy here", where=str(folder), hint="`fsc run` trains it")
+    if python is None:
+        what, hint = "LeRobot trained this policy", "give the Python that has LeRobot"
+        raise InvalidInput(what, where="--python", hint=hint)
+    from factored_scaling.serving.lerobot import ServedLerobot
+
+    chosen = Path(python)
+    return lambda: ServedLerobot(folder, chosen, environment, device)
+
+
+def _by_label(place: str, device: str | None, seed: int, python: str | None) -> dict[str, Callable[[], Served]]:
+    """The policies of a study's blind evaluation, by label."""
+    from factored_scaling.cli.target import Target
+    from factored_scaling.scoring import Scoring
+    from factored_scaling.trainers import trainer_settings
+    from factored_scaling.work import run_folder
+
+    target = Target.parse(place)
+    home = target.folder or Path.cwd()
+    with target.study() as opened:
+        settings = trainer_settings(opened.spec)
+        if python is None and settings.get("kind") == "lerobot" and isinstance(settings.get("python"), str):
+            python = str(home / Path(settings["python"]).expanduser())
+        environment = settings.get("environment", {})
+        return {
+            standing.label: _loader(run_folder(home, standing.run.digest), device, seed, python, environment)
+            for standing in Scoring.open(opened).standings()
+        }
 
 
 def _entry(trial: Trial) -> dict[str, object]:

@@ -97,7 +97,7 @@ def run_command(
     if failed:
         sys.exit(1)
     if trained:
-        click.echo(f"{trained} policies are trained and wait for trials; `fsc record {study} RUN` takes them")
+        click.echo(f"{trained} policies are trained and wait for trials: `fsc sheet evaluate {study}` queues them")
         return
     click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
 

@@ -20,6 +20,7 @@ from factored_scaling.trainers.steps import PLACEHOLDERS, Step
 from factored_scaling.trainers.template import check, fill, plain, words
 
 # "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
+MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and the next may take their folders
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
 _STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
 
@@ -67,8 +68,10 @@ class CommandSettings:
         environment = _environment(data.get("environment", {}))
         check(tuple(environment.values()), placeholders, "trainer.environment")
         patience = real(data.get("patience", 30.0))
-        if patience is None or not 0 < patience <= 3600:
-            raise InvalidInput(f"expected seconds up to 3600, not {shown(data['patience'])}", where="trainer.patience")
+        if patience is None or not 0 < patience <= MOST_PATIENCE:
+            raise InvalidInput(
+                f"expected seconds up to {MOST_PATIENCE}, not {shown(data['patience'])}", where="trainer.patience"
+            )
         return cls(
             **lines,
             resume_if=_text(data, "resume_if"),

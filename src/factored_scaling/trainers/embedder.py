@@ -123,6 +123,7 @@ class LerobotEmbedder:
             np.savez(Path(place) / "observations.npz", **observations)  # type: ignore[arg-type]
             result = Path(place) / "embedding.npy"
             plan = {
+                "job": "embed",
                 "checkpoint": str(checkpoint),
                 "embedding": self.settings.embedding,
                 "observations": str(Path(place) / "observations.npz"),
@@ -133,7 +134,7 @@ class LerobotEmbedder:
                 "result": str(result),
             }
             (Path(place) / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-            program = Path(__file__).parent / "elsewhere" / "embed.py"
+            program = Path(__file__).parent / "elsewhere" / "jobs.py"
             command = [str(self._python), str(program), str(Path(place) / "plan.json")]
             run_command(command, folder, self._environment, folder / "embed.log", listener("", self._progress))
             rows: NDArray[np.float32] = np.load(result)

@@ -12,4 +12,7 @@ class PreTrainedConfig:
 
     @staticmethod
     def from_pretrained(path: str) -> SimpleNamespace:
-        return SimpleNamespace(**json.loads((Path(path) / "config.json").read_text()))
+        config = json.loads((Path(path) / "config.json").read_text())
+        for features in ("input_features", "output_features"):
+            config[features] = {name: SimpleNamespace(shape=tuple(shape)) for name, shape in config[features].items()}
+        return SimpleNamespace(**config)

@@ -7,6 +7,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+
+def _shape(feature: dict[str, Any]) -> list[int]:
+    """Pictures channel first, as policies want them."""
+    shape: list[int] = feature["shape"]
+    return [shape[2], *shape[:2]] if feature["dtype"] in ("image", "video") else shape
 
 
 def main() -> None:
@@ -33,8 +40,10 @@ def main() -> None:
             print(f"INFO ot_train.py:455 Checkpoint policy after step {step}", flush=True)
             folder = out / f"checkpoints/{step:06d}"
             (folder / "pretrained_model").mkdir(parents=True)
-            seen: dict[str, object] = {name: {} for name in info["features"] if name.startswith("observation.")}
-            config = {"type": given["policy.type"], "input_features": seen, "device": "cpu"}
+            shapes = {name: _shape(feature) for name, feature in info["features"].items()}
+            seen = {name: shape for name, shape in shapes.items() if name.startswith("observation.")}
+            made = {"action": shapes["action"]}
+            config = {"type": given["policy.type"], "input_features": seen, "output_features": made, "device": "cpu"}
             (folder / "pretrained_model/config.json").write_text(json.dumps(config))
             (folder / "pretrained_model/model.safetensors").write_text("")
             (folder / "pretrained_model/train_config.json").write_text(json.dumps(given))

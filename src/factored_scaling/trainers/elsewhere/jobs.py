@@ -1,7 +1,11 @@
-"""Embeddings of LeRobot's policies: `embed.py PLAN.json`, run by the Python that has LeRobot.
+"""What LeRobot's policies do for us: `jobs.py PLAN.json`, run by the Python that has LeRobot.
 
-Stands alone: it needs torch, numpy and LeRobot, and nothing of ours. The plan names the checkpoint, the embedding, the
-file with observations and the file to write. Three embeddings, each one row per observation:
+Stands alone: it needs torch, numpy and LeRobot, and nothing of ours. The plan says which job, and on which checkpoint.
+
+Job `act`: observations come in on standard input and actions go out on standard output, until the former closes.
+Each is an npz file with its length in eight bytes before it.
+
+Job `embed`: each observation of a file becomes a row. Three embeddings:
 
 vision     the output of the diffusion policy's image encoder, cameras side by side
 attention  π0: how much the action tokens look at each token of images and language, in the last denoising step; the
@@ -15,10 +19,12 @@ import contextlib
 import inspect
 import io
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -120,8 +126,8 @@ def _fixed_noise(model: Any, seed: int) -> Iterator[None]:
         del model.sample_noise
 
 
-def load(checkpoint: str, device: str | None) -> tuple[Any, Callable[[Batch], Batch]]:
-    """A trained policy, ready to look at observations, and what prepares them for it."""
+def load(checkpoint: str, device: str | None) -> tuple[Any, Any, Any]:
+    """A trained policy, what prepares observations for it, and what turns its answers into actions."""
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
@@ -137,8 +143,8 @@ def load(checkpoint: str, device: str | None) -> tuple[Any, Callable[[Batch], Ba
     if config.type in SAYS_WHETHER_LOADED and LOADED not in said.getvalue():
         raise SystemExit(f"the checkpoint {checkpoint} was not loaded whole")
     overrides = {"device_processor": {"device": str(config.device)}}
-    prepare, _ = make_pre_post_processors(config, pretrained_path=checkpoint, preprocessor_overrides=overrides)
-    return policy.to(config.device).eval(), prepare
+    prepare, finish = make_pre_post_processors(config, pretrained_path=checkpoint, preprocessor_overrides=overrides)
+    return policy.to(config.device).eval(), prepare, finish
 
 
 def batches(observations: Mapping[str, np.ndarray[Any, Any]], tasks: list[str], size: int) -> Iterator[Batch]:
@@ -151,9 +157,9 @@ def batches(observations: Mapping[str, np.ndarray[Any, Any]], tasks: list[str], 
         yield batch
 
 
-def main(plan: Mapping[str, Any]) -> None:
+def embed(plan: Mapping[str, Any]) -> None:
     """Embed every observation of the plan."""
-    policy, prepare = load(plan["checkpoint"], plan.get("device"))
+    policy, prepare, _ = load(plan["checkpoint"], plan.get("device"))
     with np.load(plan["observations"]) as file:
         observations = {name: file[name] for name in file.files}
     tasks: list[str] = plan["tasks"]
@@ -165,5 +171,47 @@ def main(plan: Mapping[str, Any]) -> None:
     np.save(plan["result"], torch.cat(rows).float().numpy())
 
 
+def act(plan: Mapping[str, Any]) -> None:
+    """Answer each observation with the policy's next action; `reset` begins a new episode."""
+    wire = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever LeRobot prints must not get between the answers
+    policy, prepare, finish = load(plan["checkpoint"], plan.get("device"))
+    shapes = {name: list(feature.shape) for name, feature in policy.config.input_features.items()}
+    size = policy.config.output_features["action"].shape[0]
+    _send(wire, {"shapes": np.array(json.dumps(shapes)), "type": np.array(policy.config.type), "size": np.array(size)})
+    while (asked := _receive(sys.stdin.buffer)) is not None:
+        if asked.pop("reset", None) is not None:
+            for part in (policy, prepare, finish):
+                if hasattr(part, "reset"):
+                    part.reset()
+        task = str(asked.pop("task", ""))
+        try:
+            with torch.inference_mode():
+                [batch] = batches({name: values[None] for name, values in asked.items()}, [task], 1)
+                action = finish(policy.select_action(prepare(batch)))
+            _send(wire, {"actions": action.float().cpu().numpy().reshape(-1, size)})
+        except Exception:
+            _send(wire, {"error": np.array(traceback.format_exc())})
+
+
+def _send(wire: IO[bytes], values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    data = io.BytesIO()
+    np.savez(data, **values)  # type: ignore[arg-type]
+    wire.write(data.tell().to_bytes(8, "big") + data.getvalue())
+    wire.flush()
+
+
+def _receive(wire: IO[bytes]) -> dict[str, np.ndarray[Any, Any]] | None:
+    """The next message; None when the other end is closed."""
+    length = wire.read(8)
+    if len(length) < 8:
+        return None
+    with np.load(io.BytesIO(wire.read(int.from_bytes(length, "big")))) as file:
+        return {name: file[name] for name in file.files}
+
+
+JOBS = {"embed": embed, "act": act}
+
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    JOBS[told["job"]](told)

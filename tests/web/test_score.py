@@ -16,6 +16,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.scoring import Scoring
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access
+from factored_scaling.web.score import seconds_left
 
 FORM = {"Origin": HERE, "Content-Type": "application/x-www-form-urlencoded"}
 MALFORMED: list[tuple[dict[str, Any], int]] = [
@@ -319,6 +320,15 @@ def test_an_older_evaluation_that_is_open_can_be_scored_too(study: Study, client
     assert not any(trial.claimed for trial in second.trials())
     assert client.get("/score?evaluation=3").status_code == 404
     assert client.get("/score?evaluation=x").status_code == 422
+
+
+def test_the_time_left_follows_the_pace_of_the_latest_trials_without_breaks() -> None:
+    steady = [100.0 * k for k in range(6)]
+    assert seconds_left(steady, 7) == 700.0
+    assert seconds_left([*steady, 9000.0, 9100.0], 7) == 700.0, "a lunch is no pace"
+    assert seconds_left([*[1000.0 * k for k in range(50)], *[50_000 + 60.0 * k for k in range(30)]], 2) == 120.0
+    assert seconds_left(steady[:4], 7) is None
+    assert seconds_left(steady, 0) is None
 
 
 def test_levels_of_ones_own_become_buttons(tmp_path: Path) -> None:

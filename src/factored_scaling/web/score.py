@@ -5,7 +5,9 @@ Everything here speaks of `BlindTrial`, which does not know the policy: what a p
 
 from __future__ import annotations
 
+import itertools
 import secrets
+import statistics
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +21,11 @@ from factored_scaling.scoring import BlindTrial, Scoring
 from factored_scaling.store import Entry
 from factored_scaling.store.rows import EntryKind
 from factored_scaling.study import Study
+from factored_scaling.web.overview import duration_words
 
 LONGEST_OPERATOR = 60
+_PACE = 20  # trials by which the pace is judged
+_BREAK = 20 * 60.0  # seconds without a score after which the operators are taken to have rested
 # what an entry may hold, and whether it is text
 _FIELDS = {"operator": True, "kind": True, "code": True, "token": True, "ending": True, "note": True, "score": False}
 
@@ -207,11 +212,24 @@ def _dealt_with(trial: BlindTrial, rubric: Rubric) -> dict[str, Any]:
     }
 
 
-def _progress(trials: Sequence[BlindTrial]) -> dict[str, int]:
+def seconds_left(told: Sequence[float], left: int) -> float | None:
+    """How long the trials that are left take, at the median pace of the latest; breaks do not count.
+
+    The pace is that of all operators together. None before five trials.
+    """
+    moments = sorted(told)
+    gaps = [after - before for before, after in itertools.pairwise(moments[-1 - _PACE :]) if after - before < _BREAK]
+    return statistics.median(gaps) * left if left and len(gaps) >= 4 else None
+
+
+def _progress(trials: Sequence[BlindTrial]) -> dict[str, Any]:
+    left = sum(trial.state == "open" for trial in trials)
+    seconds = seconds_left([trial.told for trial in trials if trial.told is not None], left)
     return {
         "trials": len(trials),
         "scored": sum(trial.state == "scored" for trial in trials),
         "skipped": sum(trial.state == "skipped" for trial in trials),
         "running": sum(trial.claimed for trial in trials),
-        "left": sum(trial.state == "open" for trial in trials),
+        "left": left,
+        "time": None if seconds is None else duration_words(max(60.0, seconds)),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 
 import click
@@ -31,14 +32,12 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
     fsc serve my-study --host 0.0.0.0              for phones beside the robot
     FSC_TOKEN=… fsc serve my-study --host 0.0.0.0  with a token of your own
     """
-    try:
-        from factored_scaling.web import app as _app  # noqa: F401  only to find out whether the extra is there
-        from factored_scaling.web import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn", "segno"):
-            raise
-        hint = "pip install 'factored-scaling[web]'"
-        raise InvalidInput(f"the dashboard needs {error.name}, which is not installed", hint=hint) from None
+    for name in ("fastapi", "uvicorn", "segno"):
+        if importlib.util.find_spec(name) is None:
+            hint = "pip install 'factored-scaling[web]'"
+            raise InvalidInput(f"the dashboard needs {name}, which is not installed", hint=hint)
+    from factored_scaling.web import serve
+
     with Target.parse(study).study() as opened:
         opened.plan()
         address = serve.bind(host, port)

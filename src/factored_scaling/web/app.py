@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -102,37 +102,31 @@ def unless_known(request: Request, text: str) -> Response:
 
 
 def _errors(app: FastAPI) -> None:
-    """Every error as its status and one line; what a program did wrong inside is logged, not shown."""
+    """Every error as its status and one line; what went wrong inside is logged, not shown."""
 
-    def told(status: int, what: str) -> Callable[[Request], Response]:
-        return lambda request: refusal(Refused(status, what), request.headers)
+    async def answered(request: Request, error: Exception) -> Response:
+        return refusal(_refused(request, error), request.headers)
 
-    async def by_kind(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            return told(error.status_code, str(error.detail))(request)
-        if isinstance(error, RequestValidationError):
-            return told(422, _first_mistake(error))(request)
-        if isinstance(error, FscError):
-            return _of_ours(error)(request)
-        log.error("%s %s", request.method, request.url.path, exc_info=error)
-        return told(500, "something went wrong here; the server's terminal says what")(request)
-
-    def _of_ours(error: FscError) -> Callable[[Request], Response]:
-        if isinstance(error, StudyMissing):
-            return told(404, str(error))
-        if isinstance(error, (NotEnoughData, TrialTaken)):
-            return told(409, str(error))
-        if isinstance(error, InvalidInput):
-            return told(422, str(error))
-        if isinstance(error, StoreError):
-            log.error("%s", error)
-            answer = Refused(503, "the record cannot be reached just now; nothing was lost", {"Retry-After": "2"})
-            return lambda request: refusal(answer, request.headers)
-        return told(409, str(error))
-
-    handler: Callable[[Request, Exception], Awaitable[Response]] = by_kind
     for kind in (HTTPException, RequestValidationError, FscError, Exception):
-        app.add_exception_handler(kind, handler)
+        app.add_exception_handler(kind, answered)
+
+
+def _refused(request: Request, error: Exception) -> Refused:
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code, str(error.detail))
+    if isinstance(error, RequestValidationError):
+        return Refused(422, _first_mistake(error))
+    if isinstance(error, StudyMissing):
+        return Refused(404, str(error))
+    if isinstance(error, InvalidInput) and not isinstance(error, NotEnoughData | TrialTaken):
+        return Refused(422, str(error))
+    if isinstance(error, StoreError):
+        log.error("%s", error)
+        return Refused(503, "the record cannot be reached just now; nothing was lost", {"Retry-After": "2"})
+    if isinstance(error, FscError):
+        return Refused(409, str(error))
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return Refused(500, "something went wrong here; the server's terminal says what")
 
 
 def _first_mistake(error: RequestValidationError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -181,6 +182,15 @@ def test_every_answer_carries_the_headers(client: TestClient, path: str) -> None
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert headers["Cache-Control"]
     assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_files_are_kept_by_browsers_until_they_change(client: TestClient) -> None:
+    address = re.search(r'href="(/static/style\.css\?v=[0-9a-f]{12})"', client.get("/").text)
+    assert address is not None
+    answer = client.get(address[1])
+    assert "immutable" in answer.headers["Cache-Control"]
+    assert answer.headers["Content-Type"].startswith("text/css")
+    assert client.get("/").headers["Cache-Control"] == "no-store"
 
 
 def test_unknown_addresses_and_methods_have_their_status(client: TestClient) -> None:

@@ -28,7 +28,7 @@ READING = ("GET", "HEAD")
 # a page that somebody else makes can neither frame this one nor read from it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-    "manifest-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,

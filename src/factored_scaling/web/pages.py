@@ -15,7 +15,7 @@ from factored_scaling.report.style import COLOURS, NEUTRALS
 from factored_scaling.version import __version__
 
 _HERE = Path(__file__).parent
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".webmanifest": "application/json"}
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def page(template: str, **content: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import CAMERA, episode, write
 
+from factored_scaling.cli.offline import all_frames
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
@@ -110,6 +111,25 @@ def test_a_study_with_a_dataset_needs_no_trainer() -> None:
     assert trainer_settings(spec.changed(trainer={"command": "mine"})) == {"command": "mine"}
     assert trainer_settings(spec.changed(task="tabletop/insert")) == {}
     assert trainer_settings(StudySpec({"lighting": 3})) == {}
+
+
+def test_remix_gets_the_recorded_demonstrations_by_factor(dataset: Path, tmp_path: Path) -> None:
+    done(run_fsc("label", dataset, "--rule", "0-1: nominal", "--rule", "2-3: camera_pose", "--rule", "4-5: lighting"))
+    done(run_fsc("init", tmp_path / "study", "--dataset", dataset))
+    with (tmp_path / "study/study.yaml").open("a") as file:
+        file.write("policy: {image_size: 16}\n")
+    done(run_fsc("runs", tmp_path / "study"))
+    done(run_fsc("label", dataset, "--rule", "4: camera_pose", "--replace"))  # the record's own labels count
+    with Study.open(tmp_path / "study/study.db") as opened:
+        table = all_frames(opened, tmp_path / "study", "cpu")
+    assert table.factors == (None, None, "camera_pose", "camera_pose", "lighting", "lighting")
+    assert table.images.shape[1:] == (1, 3, 16, 16)
+
+
+def test_remix_without_demonstrations_is_told(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("factors: {camera_pose: 3}\n")
+    answer = run_fsc("remix", tmp_path)
+    assert (answer.returncode, "names no dataset and no simulator task" in answer.stderr) == (2, True)
 
 
 def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_path: Path) -> None:

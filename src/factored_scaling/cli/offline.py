@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
+
+if TYPE_CHECKING:
+    from factored_scaling.data.frames import FrameTable
+    from factored_scaling.study import Study
 
 
 @click.command("proxy")
@@ -79,28 +84,22 @@ def proxy_command(study: str, as_json: bool) -> None:
 def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool) -> None:
     """Learn Re-Mix's weights over the factors and keep them, for `fsc recommend STUDY --strategy remix`.
 
-    Trains a reference and a proxy model on the study's demonstrations, without rollouts. The weights over the updates
-    are drawn in STUDY/remix/weights.png.
+    Trains a reference and a proxy model on the study's demonstrations, simulated or of its LeRobot dataset, without
+    rollouts. The weights over the updates are drawn in STUDY/remix/weights.png.
 
     \b
     fsc remix my-study
     fsc recommend my-study --budget 100 --strategy remix
     """
     from factored_scaling.cli.run import Bars
-    from factored_scaling.lab import Lab
-    from factored_scaling.policies.remix import plot_trajectory
+    from factored_scaling.policies.config import RemixConfig
+    from factored_scaling.policies.remix import plot_trajectory, train_remix
 
     target = Target.parse(study)
     folder = target.folder or Path.cwd()
     with target.study() as opened:
-        spec = opened.spec
-        if spec.task is None:
-            raise InvalidInput(
-                "this study names no simulator task", where="task", hint="pass weights of your own: --weights"
-            )
-        lab = Lab(spec.task, folder, device, spec.policy.get("image_size"))
-        ids = [episode.id for episode in opened.dataset.episodes]
-        learned = lab.remix(ids, {"preset": preset}, seed, folder / "remix", Bars.single)
+        config = RemixConfig.from_mapping({"preset": preset})
+        learned = train_remix(all_frames(opened, folder, device), config, seed, folder / "remix", Bars.single, device)
         opened.store.put_document(
             opened.id, "remix", "weights", {"weights": learned.weights, "domains": list(learned.domains)}
         )
@@ -110,3 +109,28 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
         return
     print_table("Re-Mix", ["factor", "weight"], [[name, f"{weight:.3f}"] for name, weight in learned.weights.items()])
     click.echo(f"wrote {folder / 'remix' / 'weights.png'}")
+
+
+def all_frames(study: Study, folder: Path, device: str) -> FrameTable:
+    """The frames of all the study's demonstrations, with the factors that the record knows."""
+    from dataclasses import replace
+
+    from factored_scaling.cli.run import Bars
+
+    spec, episodes = study.spec, study.dataset.episodes
+    ids = [episode.id for episode in episodes]
+    if spec.task is not None:
+        from factored_scaling.lab import Lab
+
+        return Lab(spec.task, folder, device, spec.policy.get("image_size")).frames(ids, Bars.single)
+    if spec.dataset is not None:
+        from factored_scaling.trainers.diffusion import DiffusionSettings, DiffusionTrainer
+
+        # another trainer's policy may say nothing of pictures, or otherwise
+        seen = {key: spec.policy[key] for key in ("image_size", "cameras") if key in spec.policy}
+        settings = DiffusionSettings.from_mapping({"dataset": spec.dataset}, seen, folder.resolve())
+        table = DiffusionTrainer(settings, folder, device).frames(ids, Bars.single)
+        return replace(table, factors=tuple(episode.factor for episode in episodes))
+    raise InvalidInput(
+        "this study names no dataset and no simulator task", where="dataset", hint="pass weights of your own: --weights"
+    )

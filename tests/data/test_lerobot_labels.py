@@ -26,6 +26,7 @@ from factored_scaling.data.lerobot.labels import (
     read_labels,
     write_labels,
 )
+from factored_scaling.data.lerobot.pictures import fitted
 from factored_scaling.data.lerobot.rules import by_rules, by_table, merged, numbers_in
 from factored_scaling.data.lerobot.select import select_episodes
 from factored_scaling.data.lerobot.sheet import write_sheet
@@ -231,6 +232,11 @@ def test_sheets_show_every_episode(copy: Path, tmp_path: Path) -> None:
         write_sheet(dataset, check, tmp_path / "sheet.pdf")
     with pytest.raises(InvalidInput, match="unknown camera 'top'"):
         write_sheet(dataset, check, tmp_path / "sheet.png", "top")
+
+
+@pytest.mark.parametrize(("shape", "shown"), [((48, 64), (108, 144)), ((64, 32), (144, 72)), ((16, 16), (144, 144))])
+def test_thumbnails_keep_their_proportions(shape: tuple[int, int], shown: tuple[int, int]) -> None:
+    assert fitted(np.zeros((*shape, 3), dtype=np.uint8), 144).shape == (*shown, 3)
 
 
 def test_datasets_of_the_older_layout_can_be_labelled(tmp_path: Path) -> None:

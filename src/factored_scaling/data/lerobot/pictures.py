@@ -46,11 +46,11 @@ def read_episodes(
 def first_pictures(
     dataset: LerobotDataset, camera: str, size: int | None = None, indices: Iterable[int] | None = None
 ) -> dict[int, NDArray[np.uint8]]:
-    """The first frame of each episode by its number."""
+    """The first frame of each episode by its number; with `size`, fitted into a square of that side."""
     found = {}
     for entry, table in read_episodes(dataset, indices, cameras=[camera]):
         picture = next(read_pictures(dataset, entry, table, camera, [0]))
-        found[entry.index] = picture if size is None else resized(picture, size)
+        found[entry.index] = picture if size is None else fitted(picture, size)
     return found
 
 
@@ -61,6 +61,16 @@ def resized(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     from PIL import Image
 
     return np.asarray(Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR))
+
+
+def fitted(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """The picture with its longer side at `side`, its proportions kept."""
+    from PIL import Image
+
+    height, width = picture.shape[:2]
+    scale = side / max(height, width)
+    shape = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(Image.fromarray(picture).resize(shape, Image.Resampling.BILINEAR))
 
 
 def encoded(picture: NDArray[np.uint8]) -> bytes:

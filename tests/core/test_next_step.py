@@ -113,3 +113,14 @@ def test_mean_scores_are_enough() -> None:
 def test_costs_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match="must be at least 0"):
         advise(*known(4), 100, **wrong)  # type: ignore[arg-type]
+
+
+def test_trials_told_in_parts_count_together() -> None:
+    surface, measured = known(4)
+    rows = [{"demos": dict(row.demos or {}), "factor": row.factor, "score": row.score, "trials": row.trials, "seed": 0}
+            for row in measured.rows]  # fmt: skip
+    whole, parts = (
+        advise(surface, Results.from_rows(given), 100).steps[0].trials
+        for given in (rows, [{**row, "trials": n} for row in rows for n in (2, 3)])
+    )
+    assert (whole, parts) == (18, 25)

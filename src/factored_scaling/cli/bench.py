@@ -32,7 +32,14 @@ def bench_command() -> None:
 @bench_command.command("decisions")
 @click.option("--families", help="Names of families, separated by commas; all by default.")
 @click.option("--worlds", metavar="MODULE|FILE.py", help="Take the families from there instead: a list `families`.")
-@click.option("--worlds-per-family", "count", default=100, show_default=True, type=click.IntRange(1), help="And per N.")
+@click.option(
+    "--worlds-per-family",
+    "count",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="And per N. A world takes 0.03 s without rules that fit a surface, and 0.3 s for each of their fits.",
+)
 @click.option("--factors", default="5,8", show_default=True, help="N: numbers of factors.")
 @click.option("--budget", "budgets", default="100", show_default=True, help="K: one budget or several.")
 @click.option(

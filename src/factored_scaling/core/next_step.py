@@ -23,7 +23,9 @@ from factored_scaling.core.surface_model import Floats
 from factored_scaling.errors import InvalidInput
 
 WORTH = 0.001  # of success that a policy or further trials must add, where nothing is said about costs
-CALIBRATION = 3.0  # what came about over what the regression finds, in worlds with a known answer (docs/howto/next.md)
+CALIBRATION = (
+    3.0  # what came about over what the regression finds, in worlds with a known answer (benchmarks/next_gains.py)
+)
 AHEAD = (1, 2, 4)  # policies that may be trained before looking again
 _COPIES = 4  # measurements drawn for every draw of the surface
 _RIDGE = 0.01
@@ -154,7 +156,9 @@ def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
         demos, _ = resolve(spec, row)
         scores = found.setdefault((demos, row.seed or 0), {})
         name = row.factor[0] if len(row.factor) == 1 and row.factor[0] in spec.names else ""
-        scores[name] = (row.score, row.trials or 0)
+        before, count = scores.get(name, (0.0, 0))
+        both = count + (row.trials or 0)
+        scores[name] = ((before * count + row.score * (both - count)) / both if both else row.score, both)
     made = {}
     for (demos, seed), scores in found.items():
         known = [scores.get(name, (np.nan, 0)) for name in spec.names]

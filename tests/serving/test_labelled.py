@@ -56,16 +56,41 @@ def test_each_label_has_its_policy(capsys: pytest.CaptureFixture[str]) -> None:
     policies = ServedByLabel({"B2": lambda: load("B2", 2), "A7": lambda: load("A7", 7), "C1": broken, "D4": Counting})
     with PolicyServer(policies, port=0) as server, PolicyClient(server.address) as robot:
         assert robot.metadata["policies"] == ["A7", "B2", "C1", "D4"]
-        assert [float(robot.infer({"policy": label})["actions"][0, 0]) for label in ("A7", "B2", "A7")] == [7, 2, 7]
+        assert [float(robot.infer({"policy": label, "seen": 1})["actions"][0, 0]) for label in ("A7", "B2", "A7")] == [
+            7,
+            2,
+            7,
+        ]
         assert loaded == ["A7", "B2"]  # once each, when they are needed
         with pytest.raises(PolicyError, match="unknown label 'A1'"):
             robot.infer({"policy": "A1"})
         with pytest.raises(PolicyError, match="policy C1: the policy failed") as failed:
             robot.infer({"policy": "C1"})
         assert "0f3a" not in str(failed.value)  # the run's name would end the blindness
-        counts = [robot.infer({"policy": "D4", "reset": again})["actions"][0, 0] for again in (False, False, True)]
+        counts = [
+            robot.infer({"policy": "D4", "reset": again, "seen": 1})["actions"][0, 0] for again in (False, False, True)
+        ]
         assert counts == [1, 2, 1]
+        assert robot.infer({"policy": "D4"})["ready"] is True
     assert "0f3a" in capsys.readouterr().err
+
+
+def test_only_so_many_are_kept_in_memory() -> None:
+    said: list[str] = []
+
+    class Large(Constant):
+        def close(self) -> None:
+            said.append(f"closed {self._number}")
+
+    def load(number: int) -> Served:
+        said.append(f"loaded {number}")
+        return Large(number)
+
+    policies = ServedByLabel({"A": lambda: load(1), "B": lambda: load(2), "C": lambda: load(3)}, keep=2)
+    session = policies.session()
+    for label in ("A", "B", "A", "C", "B"):
+        session.infer({"policy": label})
+    assert said == ["loaded 1", "loaded 2", "closed 2", "loaded 3", "closed 1", "loaded 2"]
 
 
 def test_a_study_is_served_by_the_labels_of_its_evaluation(tmp_path: Path) -> None:

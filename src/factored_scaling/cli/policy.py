@@ -39,9 +39,17 @@ def policy_command() -> None:
 @click.option("--device", help="cpu, cuda, cuda:1, mps; cpu, or what LeRobot prefers, by default.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the noise actions come from.")
 @click.option("--python", type=click.Path(exists=True, dir_okay=False), help="For LeRobot's policies: its Python.")
+@click.option("--keep", type=click.IntRange(1), help="With a STUDY: policies in memory at once; all by default.")
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
 def serve_command(
-    place: str, host: str, port: int, device: str | None, seed: int, python: str | None, key_file: Path | None
+    place: str,
+    host: str,
+    port: int,
+    device: str | None,
+    seed: int,
+    python: str | None,
+    keep: int | None,
+    key_file: Path | None,
 ) -> None:
     """Serve a trained policy to a robot's control loop, until Ctrl-C.
 
@@ -69,7 +77,7 @@ def serve_command(
     else:
         from factored_scaling.serving.labelled import ServedByLabel
 
-        policy = ServedByLabel(loaders)
+        policy = ServedByLabel(loaders, keep)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from factored_scaling.errors import InvalidInput, PolicyError, UnknownName
 from factored_scaling.serving.server import Served, Session
@@ -18,11 +18,24 @@ class UnknownLabel(UnknownName):
     kind = "label"
 
 
-class ServedByLabel:
-    """Loads each policy when it is first asked for. An observation says under `policy` which one is meant."""
+@runtime_checkable
+class Closing(Protocol):
+    """A policy that holds on to something."""
 
-    def __init__(self, loaders: Mapping[str, Callable[[], Served]]) -> None:
+    def close(self) -> None:
+        """Let it go."""
+        ...
+
+
+class ServedByLabel:
+    """Loads each policy when it is first asked for. An observation says under `policy` which one is meant.
+
+    At most `keep` policies stay in memory (None: all of them); the one that was asked longest ago goes.
+    """
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Served]], keep: int | None = None) -> None:
         self._loaders = dict(loaders)
+        self._keep = keep
         self._loaded: dict[str, Served] = {}
 
     @property
@@ -39,8 +52,12 @@ class ServedByLabel:
         if label not in self._loaders:
             raise UnknownLabel(str(label), sorted(self._loaders), where="observation.policy")
         name = str(label)
-        if name not in self._loaded:
-            self._loaded[name] = self._loaders[name]()
+        loaded = self._loaded.pop(name, None)
+        while self._keep is not None and len(self._loaded) >= self._keep:
+            oldest = self._loaded.pop(next(iter(self._loaded)))
+            if isinstance(oldest, Closing):
+                oldest.close()
+        self._loaded[name] = loaded if loaded is not None else self._loaders[name]()
         return self._loaded[name]
 
 
@@ -49,18 +66,18 @@ class LabelledSession:
 
     def __init__(self, policies: ServedByLabel) -> None:
         self._policies = policies
-        self._label: object = None
+        self._policy: Served | None = None
         self._session: Session | None = None
 
     def infer(self, observation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer of the policy that `policy` names."""
+        """The answer of the policy that `policy` names; without anything to look at, the policy is only made ready."""
         rest = {key: value for key, value in observation.items() if key not in ("policy", "reset")}
         label = observation.get("policy", "")
         try:
-            if self._session is None or label != self._label or observation.get("reset"):
-                self._session = self._policies.policy(label).session()
-                self._label = label
-            return self._session.infer(rest)
+            policy = self._policies.policy(label)
+            if self._session is None or policy is not self._policy or observation.get("reset"):
+                self._policy, self._session = policy, policy.session()
+            return self._session.infer(rest) if rest else {"ready": True}
         except InvalidInput:
             raise
         except Exception:

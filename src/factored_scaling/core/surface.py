@@ -14,7 +14,9 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_data import Observations, Posterior, observe
 from factored_scaling.core.surface_model import (
-    PRIOR,
+    NOISE_COMMON,
+    NOISE_OWN,
+    PRIORS,
     Floats,
     Kinds,
     Parameters,
@@ -43,14 +45,21 @@ class Surface:
     observations: Observations
     parameters: Parameters
     kinds: Kinds
-    # standard deviations of training, on the scale of arcsin √p, per draw: of a policy's trials together, of a factor's
-    noise_common: Floats
-    noise_own: Floats
-    prior: Prior = PRIOR
+    raw: Floats
 
     @property
     def draws(self) -> int:
-        return int(self.noise_common.size)
+        return int(self.raw.shape[1])
+
+    @property
+    def noise_common(self) -> Floats:
+        """Standard deviation over training runs of all trials of a policy together, on the scale of arcsin √p."""
+        return np.asarray(np.exp(self.parameters.links[NOISE_COMMON]))
+
+    @property
+    def noise_own(self) -> Floats:
+        """The same of each factor's trials on their own."""
+        return np.asarray(np.exp(self.parameters.links[NOISE_OWN]))
 
     @cached_property
     def now(self) -> Floats:
@@ -108,16 +117,8 @@ class Surface:
 
     def only(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Surface:
         """The same with some of the draws."""
-        raw, kinds = self.parameters.raw[:, chosen], self.kinds[chosen]
-        return Surface(
-            self.spec,
-            self.observations,
-            Parameters.of(raw, kinds, self.prior),
-            kinds,
-            self.noise_common[chosen],
-            self.noise_own[chosen],
-            self.prior,
-        )
+        raw, kinds = self.raw[:, chosen], self.kinds[chosen]
+        return Surface(self.spec, self.observations, Parameters.of(raw, kinds), kinds, raw)
 
 
 def fit_surface(
@@ -127,7 +128,7 @@ def fit_surface(
     proxy: Results | None = None,
     seed: int = 0,
     effort: Effort = EFFORT,
-    prior: Prior = PRIOR,
+    priors: Sequence[tuple[float, Prior]] = PRIORS,
 ) -> Surface:
     """Draws from the posterior given every score; `proxy` are stand-in scores, believed as far as they agree."""
     if not results.rows and (proxy is None or not proxy.rows):
@@ -135,13 +136,12 @@ def fit_surface(
             "the surface needs scores of at least one policy", hint="measure the one trained on everything"
         )
     seen = observe(spec, results, proxy)
-    posterior = Posterior(seen, prior)
     rng = np.random.default_rng(seed)
     count = len(spec.names)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        raw, kinds = sample(posterior, draw_kinds(rng, effort.draws, count, prior), size_of(count), rng, effort)
-        common, own = posterior.noise(raw)
-    return Surface(spec, seen, Parameters.of(raw, kinds, prior), kinds, common, own, prior)
+        kinds = draw_kinds(rng, effort.draws, count, priors)
+        raw, kinds = sample(Posterior(seen), kinds, size_of(count), rng, effort)
+    return Surface(spec, seen, Parameters.of(raw, kinds), kinds, raw)
 
 
 def _shares(count: int) -> Floats:

@@ -20,7 +20,6 @@ from factored_scaling.core.results import Results, resolve
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_model import (
-    GLOBALS,
     NOISE_COMMON,
     NOISE_OWN,
     PROXY_GAIN,
@@ -30,7 +29,6 @@ from factored_scaling.core.surface_model import (
     Forward,
     Kinds,
     Parameters,
-    Prior,
     bend,
     forward,
     gradient,
@@ -55,6 +53,7 @@ class Observations:
     joint_run: NDArray[np.int64]
     # of all O + J scores
     score: Floats
+    trials: Floats  # 0 where their number is not told
     few: Floats  # trials where they are few, else 0
     many: Floats  # 1 where they are many, else 0
     theta: Floats
@@ -102,6 +101,7 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
         joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
         joint_run=np.array([place[score.demos, score.copy] for score in joint], dtype=np.int64),
         score=mean,
+        trials=np.array([score.trials or 0 for score in ordered], dtype=float),
         few=np.where(trials < FEW, trials, 0.0),
         many=np.where(trials < FEW, 0.0, 1.0),
         theta=np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75))),
@@ -173,10 +173,9 @@ class Posterior:
     """The logarithm of the likelihood and its gradient by the standard normal variables, for many draws at once."""
 
     observations: Observations
-    prior: Prior
 
     def __call__(self, raw: Floats, kinds: Kinds) -> tuple[Floats, Floats]:
-        parameters = Parameters.of(raw, kinds, self.prior)
+        parameters = Parameters.of(raw, kinds)
         seen = self.observations
         state = forward(parameters, kinds, seen.demos, seen.now)
         flat = state.success.reshape(-1, raw.shape[1])
@@ -184,35 +183,24 @@ class Posterior:
         joint = _joint(state, seen, kinds) if len(seen.joint) else None
         if joint is not None:
             success = np.concatenate([success, joint.success])
-        value, by_success, by_noise = self._scores(success, raw)
+        links = np.zeros_like(parameters.links)
+        value, by_success = self._scores(success, parameters.links, links)
         by_single = by_success[: seen.weights.shape[1]]
         by_flat = by_single if seen.plain else seen.weights @ by_single
-        by_proxy: tuple[Floats, ...] = ()
         if len(seen.proxy):
-            added, through, by_proxy = self._proxy(seen.proxy_weights.T @ flat, raw)
+            added, through = self._proxy(seen.proxy_weights.T @ flat, parameters.links, links)
             value, by_flat = value + added, by_flat + seen.proxy_weights @ through
         by_cells = by_flat.reshape(state.success.shape)
         by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
         if joint is not None:
             more, by_hazard = joint.back(by_success[seen.weights.shape[1] :], state, seen)
             by_robust = by_robust + more
-        slope = gradient(state, parameters, kinds, self.prior, by_robust, by_skilled, by_hazard)
-        rest = slope[-GLOBALS:]
-        rest[NOISE_COMMON], rest[NOISE_OWN] = by_noise
-        if by_proxy:
-            rest[PROXY_SHIFT], rest[PROXY_GAIN], rest[PROXY_NOISE] = by_proxy
-        return value, slope
+        return value, gradient(state, parameters, kinds, by_robust, by_skilled, by_hazard, links)
 
-    def noise(self, raw: Floats) -> tuple[Floats, Floats]:
-        """Standard deviations of training on the scale of θ: of a policy's trials together, of a factor's own."""
-        rest = raw[-GLOBALS:]
-        common, own = self.prior.noise_common, self.prior.noise_own
-        return np.exp(common[0] + common[1] * rest[NOISE_COMMON]), np.exp(own[0] + own[1] * rest[NOISE_OWN])
-
-    def _scores(self, success: Floats, raw: Floats) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    def _scores(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
         seen = self.observations
-        common, own = (sd**2 for sd in self.noise(raw))
+        common, own = np.exp(2 * links[NOISE_COMMON]), np.exp(2 * links[NOISE_OWN])
         inside = np.clip(success, _EDGE, 1 - _EDGE)
         spread = seen.variance[:, None] + seen.own_share[:, None] * own
         precision = seen.many[:, None] / spread
@@ -230,19 +218,19 @@ class Posterior:
             good, bad = seen.few * seen.score, seen.few * (1 - seen.score)
             value = value + good @ np.log(inside) + bad @ np.log1p(-inside)
             by_success = by_success + good[:, None] / inside - bad[:, None] / (1 - inside)
-        by_own = (by_spread * seen.own_share[:, None]).sum(0) * 2 * own * self.prior.noise_own[1]
-        by_common = ((pull / grown) ** 2 - weight / grown).sum(0) * common * self.prior.noise_common[1]
-        return value, by_success, (by_common, by_own)
+        by_links[NOISE_OWN] = (by_spread * seen.own_share[:, None]).sum(0) * 2 * own
+        by_links[NOISE_COMMON] = ((pull / grown) ** 2 - weight / grown).sum(0) * common
+        return value, by_success
 
-    def _proxy(self, success: Floats, raw: Floats) -> tuple[Floats, Floats, tuple[Floats, ...]]:
+    def _proxy(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Stand-in scores lie around a straight line of the successes; how far is learned with the rest."""
-        rest = raw[-GLOBALS:]
-        shift, gain, spread = 0.5 * rest[PROXY_SHIFT], rest[PROXY_GAIN], np.exp(-1.5 + rest[PROXY_NOISE])
+        shift, gain, spread = links[PROXY_SHIFT], links[PROXY_GAIN], np.exp(links[PROXY_NOISE])
         miss = self.observations.proxy[:, None] - shift - gain * success
         scaled = miss / spread**2
         value = -0.5 * (scaled * miss).sum(0) - len(miss) * np.log(spread)
-        by_rest = (0.5 * scaled.sum(0), (scaled * success).sum(0), (scaled * miss).sum(0) - len(miss))
-        return value, gain * scaled, by_rest
+        by_links[PROXY_SHIFT], by_links[PROXY_GAIN] = scaled.sum(0), (scaled * success).sum(0)
+        by_links[PROXY_NOISE] = (scaled * miss).sum(0) - len(miss)
+        return value, gain * scaled
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ kind of surface it is (what repairs what, q and o) are drawn once per draw and k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -22,83 +23,133 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]  # single precision is faster, but its rounding makes other draws on other machines
 
-# Globals, by their place: shared tendencies, the common part, noise, and the proxy's link.
-(
-    _FLOORS,
-    _SCALES,
-    _POWERS,
-    _LEVELS,
-    _COMMON,
-    _COMMON_FLOOR,
-    _TOTAL_POWER,
-    _TOTAL_OFFSET,
-    _TILTS,
-    NOISE_COMMON,
-    NOISE_OWN,
-    PROXY_SHIFT,
-    PROXY_GAIN,
-    PROXY_NOISE,
-) = range(14)
+# Places among the variables that are one for all factors: first what level, floor, scale and power share.
+_COMMON, _COMMON_FLOOR, _TOTAL_POWER, _TOTAL_OFFSET, _TILT = range(4, 9)
+NOISE_COMMON, NOISE_OWN, PROXY_SHIFT, PROXY_GAIN, PROXY_NOISE = range(5)  # among the links, which come last
 GLOBALS = 14
+LEAK = 0.3  # data that harm do so less than data that help
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed before any score: centre and spread of every parameter, most on a log scale."""
+    """What is believed before any score: centre and spread of every parameter, most on a log scale.
 
-    level: tuple[float, float, float] = (-1.2, 0.5, 1.0)
-    floor: tuple[float, float, float] = (-1.0, 1.0, 2.0)
-    scale: tuple[float, float, float] = (-0.36, 0.6, 0.6)
-    power: tuple[float, float, float] = (-0.22, 0.3, 0.4)
-    share: float = 0.3
-    weight: float = 0.5
+    Of three numbers the second is the spread that all factors share, the third each factor's own.
+    """
+
+    level: tuple[float, float, float] = (-1.9, 0.5, 1.35)
+    floor: tuple[float, float, float] = (-1.4, 1.2, 2.2)
+    scale: tuple[float, float, float] = (0.6, 0.7, 0.8)
+    power: tuple[float, float, float] = (0.05, 0.4, 0.5)
+    share: float = 0.2
+    weight: float = 0.4
+    # how strongly single factors' data move all trials, and which: most help, some harm
+    tilt: tuple[float, float] = (-2.1, 0.8)
+    lean: tuple[float, float] = (0.35, 0.9)
     common: tuple[float, float] = (-1.6, 1.0)
-    common_floor: tuple[float, float] = (-1.0, 1.5)
-    total_power: tuple[float, float] = (-0.7, 0.8)
-    total_offset: tuple[float, float] = (-0.7, 1.0)
-    tilt: tuple[float, float] = (-1.9, 1.0)
-    tilt_shift: float = 0.3
-    tilt_leak: float = 0.3
-    noise_common: tuple[float, float] = (-3.2, 0.4)
-    noise_own: tuple[float, float] = (-3.9, 0.5)
+    common_floor: tuple[float, float] = (-0.4, 1.3)
+    total_power: tuple[float, float] = (-1.2, 0.6)
+    total_offset: tuple[float, float] = (-0.3, 0.8)
+    # what a demonstration is worth for trials of its own factor, and for those of others
     own_repair: tuple[float, float] = (0.0, 0.25)
-    cross_repair: tuple[float, float] = (-3.0, 1.5)
-    any_repair: tuple[float, float] = (-1.2, 1.3)
-    # probability that a factor's data need not be what repairs its own trials
-    unowned: float = 0.15
-    sharpness: tuple[float, float] = (0.92, 0.5)
+    cross_repair: tuple[float, float] = (-3.2, 1.2)
+    noise_common: tuple[float, float] = (-3.1, 0.4)
+    noise_own: tuple[float, float] = (-3.6, 0.5)
+    sharpness: tuple[float, float] = (0.3, 0.5)
     offset: tuple[float, float] = (0.4, 1.0)
+    # the proxy's line and the scatter around it
+    proxy_shift: tuple[float, float] = (0.0, 0.5)
+    proxy_gain: tuple[float, float] = (0.0, 1.0)
+    proxy_noise: tuple[float, float] = (-1.5, 1.0)
 
 
-PRIOR = Prior()
+# Kinds of surfaces. The first: a factor's demonstrations repair its own trials most of all.
+OWN = Prior()
+# The paper's law: all trials move together, and differ by a constant.
+TOGETHER = Prior(
+    level=(-3.2, 0.6, 1.5),
+    floor=(0.3, 1.0, 2.0),
+    common=(-1.0, 0.6),
+    common_floor=(-1.6, 1.2),
+    share=0.35,
+    tilt=(-1.6, 0.8),
+    lean=(0.3, 1.0),
+    total_power=(-1.5, 0.8),
+    sharpness=(1.1, 0.5),
+    offset=(0.7, 0.8),
+)
+# Any factor's demonstrations may repair any trials: what fails need not be what to collect.
+ANY = Prior(own_repair=(-1.3, 1.4), cross_repair=(-1.3, 1.4))
+# How likely each is believed to be before any score.
+PRIORS: tuple[tuple[float, Prior], ...] = ((0.7, OWN), (0.1, TOGETHER), (0.2, ANY))
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Of every draw: the centre and spread of what repairs what, how failures bend, the common part's offset."""
+    """Of every draw: centre and spread of its variables, and what is drawn once and kept."""
 
-    repair_centre: Floats  # N × N × draws
-    repair_spread: Floats
+    centre: Floats  # variables × draws
+    spread: Floats
+    shared: Floats  # 4 × draws: the spreads that level, floor, scale and power share over factors
     sharpness: Floats  # draws
     offset: Floats  # draws
+    kind: NDArray[np.int64]  # draws: place in the priors
 
     def __getitem__(self, chosen: NDArray[np.int64]) -> Kinds:
         return Kinds(*(getattr(self, field.name)[..., chosen] for field in fields(self)))
 
 
-def draw_kinds(rng: np.random.Generator, draws: int, count: int, prior: Prior) -> Kinds:
+def draw_kinds(
+    rng: np.random.Generator, draws: int, count: int, priors: Sequence[tuple[float, Prior]] = PRIORS
+) -> Kinds:
     """Stratified, so that few draws hold every kind in its proportion."""
-    place = (rng.permutation(draws) + 0.5) / draws
-    unowned = place < prior.unowned
-    own = np.eye(count, dtype=bool)[:, :, None]
-    centre = np.where(own, prior.own_repair[0], prior.cross_repair[0])
-    spread = np.where(own, prior.own_repair[1], prior.cross_repair[1])
+    edges = np.cumsum([weight for weight, _ in priors])
+    kind = np.searchsorted(edges[:-1] / edges[-1], (np.arange(draws) + 0.5) / draws).astype(np.int64)
+    kind = kind[rng.permutation(draws)]
+    columns = [_variables(prior, count) for _, prior in priors]
+    shared = np.array([[prior.level[1], prior.floor[1], prior.scale[1], prior.power[1]] for _, prior in priors])
+    bends = np.array([prior.sharpness for _, prior in priors])[kind]
+    offsets = np.array([prior.offset for _, prior in priors])[kind]
     return Kinds(
-        np.where(unowned, prior.any_repair[0], centre),
-        np.where(unowned, prior.any_repair[1], spread),
-        np.exp(prior.sharpness[0] + prior.sharpness[1] * rng.standard_normal(draws)),
-        np.exp(prior.offset[0] + prior.offset[1] * rng.standard_normal(draws)),
+        np.stack([centre for centre, _ in columns], axis=1)[:, kind],
+        np.stack([spread for _, spread in columns], axis=1)[:, kind],
+        shared[kind].T,
+        np.exp(bends[:, 0] + bends[:, 1] * rng.standard_normal(draws)),
+        np.exp(offsets[:, 0] + offsets[:, 1] * rng.standard_normal(draws)),
+        kind,
     )
+
+
+def _variables(prior: Prior, count: int) -> tuple[Floats, Floats]:
+    """Centre and spread of every variable, in the order of `Parameters.of`."""
+    own = np.eye(count, dtype=bool).ravel()
+    factors = [
+        (prior.level[0], prior.level[2]),
+        (prior.floor[0], prior.floor[2]),
+        (prior.scale[0], prior.scale[2]),
+        (prior.power[0], prior.power[2]),
+        (0.0, prior.share),
+        (0.0, prior.weight),
+        prior.lean,
+    ]
+    rest = [
+        *[(0.0, 1.0)] * 4,
+        prior.common,
+        prior.common_floor,
+        prior.total_power,
+        prior.total_offset,
+        prior.tilt,
+        prior.noise_common,
+        prior.noise_own,
+        prior.proxy_shift,
+        prior.proxy_gain,
+        prior.proxy_noise,
+    ]
+    made = []
+    for place in (0, 1):
+        square = np.where(own, prior.own_repair[place], prior.cross_repair[place])
+        made.append(np.concatenate([np.repeat([f[place] for f in factors], count), square, [r[place] for r in rest]]))
+    return made[0], made[1]
 
 
 def size_of(count: int) -> int:
@@ -116,46 +167,46 @@ class Parameters:
     power: Floats
     share: Floats
     weight: Floats
-    tilt: Floats
+    lean: Floats
     repair: Floats  # N × N × draws
     common: Floats  # draws, as are the next four
     common_floor: Floats
     total_power: Floats
     total_offset: Floats
-    tilts: Floats
-    raw: Floats
+    tilt: Floats
+    # logarithms of noise, and the proxy's link: 5 × draws
+    links: Floats
 
     @classmethod
-    def of(cls, raw: Floats, kinds: Kinds, prior: Prior) -> Parameters:
-        count = len(kinds.repair_centre)
-        parts = raw[: 7 * count].reshape(7, count, -1)
-        square = raw[7 * count : -GLOBALS].reshape(count, count, -1)
-        rest = raw[-GLOBALS:]
-
-        def one(place: int, loc: tuple[float, float]) -> Floats:
-            return np.asarray(loc[0] + loc[1] * rest[place])
-
-        def many(part: int, place: int, loc: tuple[float, float, float]) -> Floats:
-            return np.asarray(loc[0] + loc[1] * rest[place] + loc[2] * parts[part])
-
-        lean = parts[6] + prior.tilt_shift
-        tilts = np.exp(one(_TILTS, prior.tilt))
+    def of(cls, raw: Floats, kinds: Kinds) -> Parameters:
+        value = kinds.centre + kinds.spread * raw
+        count = round((len(raw) - GLOBALS + 12.25) ** 0.5 - 3.5)
+        parts = value[: 7 * count].reshape(7, count, -1)
+        rest = value[-GLOBALS:]
+        moved = parts[:4] + (kinds.shared * rest[:4])[:, None, :]
+        level, scale, power = np.exp(moved[0]), np.exp(moved[2]), np.exp(moved[3])
+        share, weight = np.exp(parts[4:6])
         return cls(
-            level=np.exp(many(0, _LEVELS, prior.level)),
-            floor=_logistic(many(1, _FLOORS, prior.floor)),
-            scale=np.exp(many(2, _SCALES, prior.scale)),
-            power=np.exp(many(3, _POWERS, prior.power)),
-            share=np.exp(prior.share * parts[4]),
-            weight=np.exp(prior.weight * parts[5]),
-            tilt=tilts * np.where(lean > 0, lean, prior.tilt_leak * lean),
-            repair=np.exp(kinds.repair_centre + kinds.repair_spread * square),
-            common=np.exp(one(_COMMON, prior.common)),
-            common_floor=_logistic(one(_COMMON_FLOOR, prior.common_floor)),
-            total_power=np.exp(one(_TOTAL_POWER, prior.total_power)),
-            total_offset=np.exp(one(_TOTAL_OFFSET, prior.total_offset)),
-            tilts=tilts,
-            raw=raw,
+            level=level,
+            floor=_logistic(moved[1]),
+            scale=scale,
+            power=power,
+            share=share,
+            weight=weight,
+            lean=parts[6],
+            repair=np.exp(value[7 * count : -GLOBALS]).reshape(count, count, -1),
+            common=np.exp(rest[_COMMON]),
+            common_floor=_logistic(rest[_COMMON_FLOOR]),
+            total_power=np.exp(rest[_TOTAL_POWER]),
+            total_offset=np.exp(rest[_TOTAL_OFFSET]),
+            tilt=np.exp(rest[_TILT]),
+            links=rest[-5:],
         )
+
+    @property
+    def tilts(self) -> Floats:
+        """The exponents by which single factors' data move all trials: N × draws."""
+        return self.tilt * np.where(self.lean > 0, self.lean, LEAK * self.lean)
 
 
 @dataclass(frozen=True)
@@ -183,7 +234,7 @@ def forward(parameters: Parameters, kinds: Kinds, demos: Floats, now: Floats) ->
     total = p.total_offset + rows @ p.weight
     total_ratio = np.log(total[1:] / total[0])
     tilt_ratio = np.log((demos[:, :, None] + kinds.offset) / (now[:, None] + kinds.offset))
-    exponent = -p.total_power * total_ratio - (tilt_ratio * p.tilt).sum(1)
+    exponent = -p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1)
     dropped = np.exp(np.minimum(exponent, 30.0))
     hazard = p.common * (p.common_floor + (1 - p.common_floor) * dropped)
     shared, shared_slope = bend(hazard[:, None, :] * p.share, q)
@@ -196,10 +247,10 @@ def gradient(
     state: Forward,
     parameters: Parameters,
     kinds: Kinds,
-    prior: Prior,
     by_robust: Floats,
     by_skilled: Floats,
-    by_hazard: Floats | None = None,
+    by_hazard: Floats | None,
+    by_links: Floats,
 ) -> Floats:
     """Back through `forward`: from derivatives by `robust` and `skilled` (R × N × draws) to those by `raw`."""
     p = parameters
@@ -227,26 +278,22 @@ def gradient(
     by_tilt = -(by_exponent[:, None, :] * tilt_ratio).sum(0)
     by_total_ratio = -p.total_power * by_exponent
     by_total = np.concatenate([-by_total_ratio.sum(0, keepdims=True), by_total_ratio]) / total
-    lean = p.raw[6 * count : 7 * count] + prior.tilt_shift
-    levels, floors = by_level * p.level, by_floor * p.floor * (1 - p.floor)
-    scales, powers = by_reach.sum(0) * p.scale, by_power * p.power
-    slope = np.zeros_like(p.raw)
+    slope = np.empty_like(kinds.centre)
     parts = slope[: 7 * count].reshape(7, count, draws)
-    parts[0], parts[1] = prior.level[2] * levels, prior.floor[2] * floors
-    parts[2], parts[3] = prior.scale[2] * scales, prior.power[2] * powers
-    parts[4] = prior.share * by_share * p.share
-    parts[5] = prior.weight * (rows.T @ by_total) * p.weight
-    parts[6] = by_tilt * p.tilts * np.where(lean > 0, 1.0, prior.tilt_leak)
-    slope[7 * count : -GLOBALS] = (by_repair * p.repair * kinds.repair_spread).reshape(-1, draws)
+    parts[0], parts[1] = by_level * p.level, by_floor * p.floor * (1 - p.floor)
+    parts[2], parts[3] = by_reach.sum(0) * p.scale, by_power * p.power
+    parts[4], parts[5] = by_share * p.share, (rows.T @ by_total) * p.weight
+    parts[6] = by_tilt * p.tilt * np.where(p.lean > 0, 1.0, LEAK)
+    slope[7 * count : -GLOBALS] = (by_repair * p.repair).reshape(-1, draws)
     rest = slope[-GLOBALS:]
-    rest[_LEVELS], rest[_FLOORS] = prior.level[1] * levels.sum(0), prior.floor[1] * floors.sum(0)
-    rest[_SCALES], rest[_POWERS] = prior.scale[1] * scales.sum(0), prior.power[1] * powers.sum(0)
-    rest[_COMMON] = prior.common[1] * by_common
-    rest[_COMMON_FLOOR] = prior.common_floor[1] * by_common_floor * p.common_floor * (1 - p.common_floor)
-    rest[_TOTAL_POWER] = prior.total_power[1] * by_total_power * p.total_power
-    rest[_TOTAL_OFFSET] = prior.total_offset[1] * by_total.sum(0) * p.total_offset
-    rest[_TILTS] = prior.tilt[1] * (by_tilt * p.tilt).sum(0)
-    return slope
+    rest[:4] = parts[:4].sum(1) * kinds.shared
+    rest[_COMMON] = by_common
+    rest[_COMMON_FLOOR] = by_common_floor * p.common_floor * (1 - p.common_floor)
+    rest[_TOTAL_POWER] = by_total_power * p.total_power
+    rest[_TOTAL_OFFSET] = by_total.sum(0) * p.total_offset
+    rest[_TILT] = (by_tilt * p.tilts).sum(0)
+    rest[-5:] = by_links
+    return slope * kinds.spread
 
 
 def bend(trouble: Floats, sharpness: Floats) -> tuple[Floats, Floats]:

@@ -91,6 +91,19 @@ class SurfaceReport:
     noise: Estimate
     policies: int
 
+    def measured(self, factor: str) -> list[tuple[float, float, int | None]]:
+        """Scores on this factor's own trials: its demonstrations in training, the score, and the trials."""
+        seen, place = self.surface.observations, self.surface.spec.names.index(factor)
+        rows = seen.weights.reshape(len(seen.demos), seen.now.size, seen.weights.shape[1])[:, place]
+        return [
+            (
+                float(seen.demos[run, place] * seen.unit),
+                float(seen.score[column]),
+                round(float(seen.trials[column])) or None,
+            )
+            for run, column in zip(*np.nonzero(rows == 1.0), strict=True)
+        ]
+
     def to_mapping(self) -> dict[str, Any]:
         """As `fsc recommend --json` prints it under `surface`."""
         spec = self.surface.spec

@@ -88,7 +88,7 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
     tallest = max(_title(panel).count("\n") for panel in every)
     width, cell_height, foot = max(3.35 * across, 3.8), 2.6 + 0.18 * tallest, 0.42
     height = cell_height * down + foot
-    figure = _figure(width, height)
+    figure = bare_figure(width, height)
     limits = shared_limits(every)
     for index, panel in enumerate(every):
         row, column = divmod(index, across)
@@ -104,7 +104,7 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
 
 def panel_figure(panel: Panel, limits: tuple[float, float]) -> Figure:
     """One curve without words around it, for a page that has its own."""
-    figure = _figure(3.4, 2.25)
+    figure = bare_figure(3.4, 2.25)
     axes = figure.add_axes((0.125, 0.175, 0.865, 0.79))
     draw_panel(axes, panel, limits)
     return figure
@@ -137,7 +137,7 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
         fontweight="bold",
         annotation_clip=False,
     )
-    _dress(axes, panel, limits)
+    dress_axes(axes, panel.report.curve.combination.size, panel.end, limits)
 
 
 def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
@@ -172,9 +172,8 @@ def _draw_points(axes: Axes, curve: Curve, colour: str, end: int) -> None:
             axes.plot([x], [score], "o", ms=5.6, color=colour, mec=PAPER, mew=0.9, label="measured", zorder=6)
 
 
-def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
+def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> None:
     """Ticks that mean something (none, now, then), a quiet grid, and nothing else."""
-    size, end = panel.report.curve.combination.size, panel.end
     axes.set_xlim(-0.045 * end, 1.19 * end)
     axes.set_ylim(*limits)
     step = 0.1 if limits[1] - limits[0] <= 0.61 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
@@ -190,11 +189,11 @@ def _dress(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     axes.spines["bottom"].set_linewidth(0.8)
     axes.tick_params(length=0, labelsize=8.6, labelcolor=MUTED, pad=4)
     # Where the budget is small against the dataset, the last two labels lean away from each other.
-    near = panel.budget < 0.2 * end
+    near = end - size < 0.2 * end
     gap = "\u00a0" if near else ""
     marks: list[tuple[int, str, Side]] = [
         (size, f"{size}{gap}\nnow{gap}", "right" if near else "center"),
-        (end, f"{gap}{end}\n{gap}+{panel.budget}", "left" if near else "center"),
+        (end, f"{gap}{end}\n{gap}+{end - size}", "left" if near else "center"),
     ]
     if size >= 0.08 * end:
         marks.insert(0, (0, "0", "center"))
@@ -234,7 +233,7 @@ def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendat
     widest = max(len(plain(name)) for name in names) * 0.078 + 0.25
     width = widest + 1.45 * len(recommendations) + 0.25
     height = 0.34 * len(names) + 0.75
-    figure = _figure(width, height)
+    figure = bare_figure(width, height)
     most = max(max(r.allocation.values()) for r in recommendations.values()) or 1
     rows = list(range(len(names)))[::-1]
     for column, (key, recommendation) in enumerate(recommendations.items()):
@@ -266,7 +265,7 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
         raise InvalidInput("no outcome to draw")
     widest = max(len(row.strategy) for row in rows) * 0.085 + 0.3
     width, height = widest + 3.35, 0.4 * len(rows) + 0.85
-    figure = _figure(width, height)
+    figure = bare_figure(width, height)
     axes = figure.add_axes((widest / width, 0.36 / height, 2.75 / width, (height - 0.72) / height))
     ends = [value for row in rows for value in (row.low, row.high, row.predicted) if value is not None]
     ends += [value for row in rows for pair in row.seeds for value in pair if value is not None]
@@ -342,13 +341,18 @@ def save_figures(
     formats: Sequence[str] = ("png", "svg"),
     outcome: Sequence[OutcomeRow] = (),
 ) -> list[Path]:
-    """Figures for a paper or a talk: `curves`, `allocation` and, with an outcome, `outcome`, in every format."""
+    """Figures for a paper or a talk, in every format: `surface`, `curves`, `allocation`, `outcome`, where there are."""
     for kind in formats:
         if kind not in FORMATS:
             raise InvalidInput(
                 f"cannot write figures as {kind!r}", where="formats", hint=f"one of {', '.join(FORMATS)}"
             )
     made: dict[str, Figure] = {}
+    surfaced = next((r for r in recommendations.values() if r.surface is not None), None)
+    if surfaced is not None:
+        from factored_scaling.report.surface import surface_figure
+
+        made["surface"] = surface_figure(spec, surfaced)
     drawn = next((r for r in recommendations.values() if r.curves), None)
     if drawn is not None:
         made["curves"] = curves_figure(spec, drawn)
@@ -364,7 +368,7 @@ def save_figures(
     return paths
 
 
-def _figure(width: float, height: float) -> Figure:
+def bare_figure(width: float, height: float) -> Figure:
     """A figure that belongs to nobody: no window, no global list of figures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -12,6 +12,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg, write_whole
+from factored_scaling.report.surface import surface_content
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
     answer,
@@ -70,6 +71,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "headline": _bars(spec, headline, headline),
         "budget": headline.budget,
         "why": strategy_words(headline),
+        "surface": surface_content(spec, headline),
         "curves": _curves(drawn),
         "strategies": [
             {

@@ -1,0 +1,90 @@
+"""The pictures of docs/model.md, from a world whose true surface is known: python docs/model_images.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from factored_scaling.bench.families import TUNING
+from factored_scaling.bench.measure import REGIMES, measure, policy_rows
+from factored_scaling.bench.worlds import World, draw_world
+from factored_scaling.core.design import plan
+from factored_scaling.core.recommend import Recommendation, recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.report.figures import bare_figure, dress_axes
+from factored_scaling.report.style import COLOURS, INK, MUTED, factor_places, save_figure
+from factored_scaling.report.surface import surface_figure
+
+DOCS = Path(__file__).resolve().parent
+FAMILY, FACTORS, INDEX, SEED = TUNING[1], 5, 7, 0
+POLICIES, BUDGET = 6, 100
+SHOWN = 40  # draws in the picture of draws
+
+
+def known_world() -> tuple[World, StudySpec, Recommendation]:
+    """A world, the study that somebody in it would have run, and the answer."""
+    world = draw_world(FAMILY, FACTORS, INDEX, SEED)
+    spec = StudySpec(dict.fromkeys(world.factors, 30), world.setting.nominal, "screen", policies=POLICIES)
+    rows: list[dict[str, Any]] = []
+    for run in plan(spec):
+        measured = measure(world, run.demos, REGIMES["simulation"])
+        rows += policy_rows(world, measured, {"demos": run.demos, "seed": 0})
+    return world, spec, recommend(spec, Results.from_rows(rows), BUDGET)
+
+
+def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
+    """What is expected of every factor's demonstrations, and in black what is true."""
+    figure = surface_figure(spec, answer)
+    assert answer.surface is not None
+    for index, (axes, curve) in enumerate(zip(figure.axes, answer.surface.curves, strict=True)):
+        demos = np.repeat(world.now[None, :], len(curve.demos), axis=0)
+        demos[:, index] = curve.demos
+        axes.plot(curve.demos, world.score(demos), color=INK, linewidth=1.2, dashes=(1, 1.5), zorder=6)
+        axes.plot(
+            curve.demos, world.factor_success(demos)[:, index], color=INK, linewidth=0.8, dashes=(1, 1.5), zorder=6
+        )
+    return figure
+
+
+def draws(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
+    """Some surfaces that the scores allow: success on the trials of the factor that is ordered most."""
+    said = answer.surface
+    assert said is not None
+    name = max(answer.allocation, key=lambda factor: answer.allocation[factor])
+    index = spec.names.index(name)
+    places = np.linspace(0.0, 30.0 + BUDGET, 80)
+    demos = np.repeat(world.now[None, :], len(places), axis=0)
+    demos[:, index] = places
+    figure = bare_figure(6.2, 3.4)
+    axes = figure.add_axes((0.09, 0.14, 0.86, 0.76))
+    colour = COLOURS[factor_places(spec, answer)[name]][0]
+    axes.plot(places, said.surface.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
+    axes.plot(places, world.factor_success(demos)[:, index], color=INK, linewidth=1.6, dashes=(1, 1.5))
+    for n, score, _ in said.measured(name):
+        axes.plot([n], [score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
+    dress_axes(axes, 30, 30 + BUDGET, (0.0, 1.0))
+    text = f"success on trials of {name.replace('_', ' ')}, over its demonstrations"
+    axes.annotate(
+        text, (0, 1), (0, 8), "axes fraction", "offset points", color=MUTED, fontsize=9, annotation_clip=False
+    )
+    return figure
+
+
+def make(folder: Path = DOCS / "images") -> None:
+    world, spec, answer = known_world()
+    save_figure(expected(world, spec, answer), folder / "model-expected.png", 110)
+    save_figure(draws(world, spec, answer), folder / "model-draws.png", 110)
+    order = np.array([answer.allocation[name] for name in spec.names])
+    said = answer.surface
+    assert said is not None
+    print(answer.sentence)
+    print(f"true: {world.score(world.now):.3f} now, {world.score(world.now + order):.3f} with this order, ", end="")
+    print(f"{world.score(world.now + BUDGET / FACTORS):.3f} with Equal; {said.now.mean:.3f} expected now")
+
+
+if __name__ == "__main__":
+    make()

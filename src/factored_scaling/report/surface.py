@@ -1,0 +1,160 @@
+"""The surface in the report: what success to expect of each factor's demonstrations, with bands, drawn and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from factored_scaling.core.recommend import Recommendation
+from factored_scaling.core.scores import wilson
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface_report import SHOWN, Estimate, FactorCurve, SurfaceReport
+from factored_scaling.report.figures import bare_figure, dress_axes
+from factored_scaling.report.style import COLOURS, INK, MUTED, PAPER, factor_places, inline_svg
+from factored_scaling.report.words import gain_points, percent, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def surface_content(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
+    """What the page says of the surface; nothing where there is none."""
+    said = recommendation.surface
+    if said is None:
+        return {}
+    places = factor_places(spec, recommendation)
+    limits = surface_limits(said)
+    return {
+        "level": percent(SHOWN),
+        "cards": [
+            {
+                "label": plain(curve.factor),
+                "colour": places[curve.factor],
+                "gain": gain_points(0.0, curve.gain.mean),
+                "range": f"{100 * curve.gain.low:+.0f} to {100 * curve.gain.high:+.0f}".replace("-", "−"),
+                "best": percent(curve.best),
+                "svg": inline_svg(
+                    factor_figure(said, curve, COLOURS[places[curve.factor]][0], limits),
+                    f"factor{number}",
+                    factor_words(said, curve),
+                ),
+            }
+            for number, curve in enumerate(said.curves)
+        ],
+        "orders": [
+            {
+                "name": name,
+                "score": _estimate(estimate),
+                "demos": _order(order),
+                "gain": gain_points(said.now.mean, estimate.mean, 1),
+            }
+            for name, order, estimate in expected_orders(said)
+        ],
+        "now": _estimate(said.now),
+        "noise": f"{100 * said.noise.mean:.1f}",
+        "regret": f"{100 * said.regret:.1f}",
+        "policies": said.policies,
+    }
+
+
+def expected_orders(said: SurfaceReport) -> list[tuple[str, dict[str, int], Estimate]]:
+    """The order and the others beside it, with what the surface expects of each."""
+    names = {"equal": "Equal", "top": "the paper's Top"}
+    others = [(names[key], order, estimate) for key, (order, estimate) in said.alternatives.items()]
+    return [("the surface's order", said.allocation, said.predicted), *others]
+
+
+def factor_words(said: SurfaceReport, curve: FactorCurve) -> str:
+    """A factor's curves for those who cannot see them."""
+    at, end = _at(curve, said), f"{curve.demos[-1]:.0f}"
+    return (
+        f"Expected success over demonstrations of {plain(curve.factor)}: {_estimate(curve.overall[at])} with those at "
+        f"hand, {_estimate(curve.overall[-1])} with {end}; on its own trials {_estimate(curve.own[at])} and "
+        f"{_estimate(curve.own[-1])}."
+    )
+
+
+def factor_figure(said: SurfaceReport, curve: FactorCurve, colour: str, limits: tuple[float, float]) -> Figure:
+    """One factor: success over all trials as a line with its band, on its own trials dashed, and what was measured."""
+    figure = bare_figure(3.4, 2.25)
+    axes = figure.add_axes((0.125, 0.175, 0.865, 0.79))
+    draw_factor(axes, said, curve, colour, limits)
+    return figure
+
+
+def draw_factor(axes: Axes, said: SurfaceReport, curve: FactorCurve, colour: str, limits: tuple[float, float]) -> None:
+    demos = np.array(curve.demos)
+    low, high = ([getattr(e, side) for e in curve.overall] for side in ("low", "high"))
+    axes.fill_between(demos, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
+    axes.plot(demos, [e.mean for e in curve.overall], color=colour, linewidth=2.0, label="overall", zorder=3)
+    own: dict[str, Any] = {"color": colour, "linewidth": 1.3, "dashes": (2.4, 1.6), "label": "own", "zorder": 2}
+    axes.plot(demos, [e.mean for e in curve.own], **own)
+    size = curve.demos[_at(curve, said)]
+    mean = curve.overall[_at(curve, said)].mean
+    axes.plot([size, size], [limits[0], mean], color=MUTED, linewidth=0.8, dashes=(1, 2), zorder=2)
+    for n, score, trials in said.measured(curve.factor):
+        if trials:
+            interval = wilson(score, trials)
+            axes.plot([n, n], [interval.low, interval.high], color=colour, linewidth=0.8, alpha=0.6, zorder=4)
+        axes.plot([n], [score], "o", ms=4.2, mfc=PAPER, mec=colour, mew=1.2, label="measured", zorder=5)
+    end = curve.overall[-1].mean
+    axes.annotate(
+        percent(end),
+        (curve.demos[-1], end),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=10,
+        fontweight="bold",
+        annotation_clip=False,
+    )
+    dress_axes(axes, int(size), int(curve.demos[-1]), limits)
+
+
+def surface_limits(said: SurfaceReport) -> tuple[float, float]:
+    """One scale for all factors, in whole tens of percent."""
+    values = [e.mean for curve in said.curves for e in curve.own]
+    values += [edge for curve in said.curves for e in curve.overall for edge in (e.low, e.high)]
+    values += [score for curve in said.curves for _, score, _ in said.measured(curve.factor)]
+    bottom, top = max(0.0, np.floor(min(values) * 10) / 10), min(1.0, np.ceil(max(values) * 10) / 10)
+    return (float(bottom), float(max(top, bottom + 0.3)))
+
+
+def surface_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
+    """All factors as small multiples on one scale."""
+    said = recommendation.surface
+    assert said is not None
+    across = min(3 if len(said.curves) in (3, 5, 6, 9) else 4, len(said.curves))
+    down = -(-len(said.curves) // across)
+    width, cell = 3.35 * across, 2.5
+    figure = bare_figure(width, cell * down)
+    limits, places = surface_limits(said), factor_places(spec, recommendation)
+    for index, curve in enumerate(said.curves):
+        row, column = divmod(index, across)
+        left, bottom = column * 3.35 + 0.52, cell * (down - row - 1) + 0.4
+        axes = figure.add_axes((left / width, bottom / (cell * down), 2.73 / width, 1.62 / (cell * down)))
+        colour = COLOURS[places[curve.factor]][0]
+        draw_factor(axes, said, curve, colour, limits)
+        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+        gain = f"{gain_points(0.0, curve.gain.mean)} points if all went there, best buy {percent(curve.best)}"
+        axes.annotate(gain, (0, 1), (0, 8), color=MUTED, fontsize=8.5, **place)
+        axes.annotate(plain(curve.factor), (0, 1), (0, 21), color=colour, fontsize=10.5, fontweight="bold", **place)
+    return figure
+
+
+def _at(curve: FactorCurve, said: SurfaceReport) -> int:
+    """The place of the demonstrations at hand along the curve."""
+    return curve.demos.index(float(said.surface.spec.sizes[curve.factor]))
+
+
+def _estimate(estimate: Estimate) -> str:
+    return f"{percent(estimate.mean, 1)} ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})"
+
+
+def _order(order: dict[str, int]) -> str:
+    parts: Sequence[str] = [f"{plain(name)} {count}" for name, count in order.items() if count]
+    return ", ".join(parts) or "–"

@@ -1,0 +1,52 @@
+"""The surface on the page: drawn for every factor, in words for those who cannot see it, and gone without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.report.cases import study
+
+from factored_scaling.core.recommend import recommend
+from factored_scaling.report import ReportInput, render, run_lines, save_figures
+from factored_scaling.report.surface import expected_orders, factor_words, surface_content, surface_figure
+
+
+def test_the_page_shows_both_rules_side_by_side() -> None:
+    spec, results = study(per_factor=True)
+    answers = {strategy: recommend(spec, results, 100, strategy) for strategy in ("auto", "top", "equal")}
+    page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
+    said = answers["auto"].surface
+    assert said is not None
+    assert "What to expect" in page
+    assert "The paper’s curves" in page
+    for name, _, estimate in expected_orders(said):
+        assert name.replace("'", "&#39;") in page
+        assert f"{100 * estimate.mean:.1f}% ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})" in page
+    assert page.count("if the whole budget went there") == len(spec.names)
+    for name in spec.names:
+        assert f"Expected success over demonstrations of {name.replace('_', ' ')}:" in page
+
+
+def test_without_a_surface_the_page_does_not_speak_of_one() -> None:
+    spec, results = study()
+    answer = recommend(spec, results, 100, "top")
+    assert surface_content(spec, answer) == {}
+    assert "What to expect" not in render(ReportInput(spec, results, {"top": answer}, (), "today"))
+
+
+def test_curves_are_drawn_with_band_own_trials_and_measured_points(tmp_path: Path) -> None:
+    spec, results = study(per_factor=True)
+    answer = recommend(spec, results, 50)
+    said = answer.surface
+    assert said is not None
+    axes = surface_figure(spec, answer).axes
+    assert len(axes) == len(spec.names)
+    for one, curve in zip(axes, said.curves, strict=True):
+        lines = {str(line.get_label()): line for line in one.get_lines()}
+        assert lines["overall"].get_ydata()[-1] == pytest.approx(curve.overall[-1].mean)  # type: ignore[index]
+        assert lines["own"].get_xdata()[-1] == curve.demos[-1]  # type: ignore[index]
+        measured = sum(str(line.get_label()) == "measured" for line in one.get_lines())
+        assert measured == len(said.measured(curve.factor)) > 0
+        assert f"{100 * curve.overall[-1].mean:.1f}%" in factor_words(said, curve)
+    assert tmp_path / "surface.png" in save_figures(spec, {"auto": answer}, tmp_path, ("png",))

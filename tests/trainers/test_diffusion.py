@@ -146,3 +146,20 @@ def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_pa
     for number in ("1", "2", "3"):
         done(run_fsc("record", study, number, "1", "0", "1", "--done"))
     assert "camera_pose" in done(run_fsc("recommend", study, "--budget", "10"))
+
+
+def test_held_out_scenes_are_embedded_as_the_policy_sees_them(dataset: Path, tmp_path: Path) -> None:
+    settings = {"kind": "diffusion", "dataset": str(dataset), "proxy": {"held_out": "data"}}
+    made = load_trainer(settings, TINY, tmp_path, "cpu")
+    assert isinstance(made, DiffusionTrainer)
+    ids = episode_ids(LerobotDataset.open(dataset))
+    run = RunSpec((ids[4], ids[1]), policy=TINY)
+    made.train(run, tmp_path / "run", silent)
+    embedder = made.embedder(silent)
+    assert embedder is not None
+    trained, held_out = embedder.embed(tmp_path / "run", run.episodes), embedder.embed_held_out(tmp_path / "run", run)
+    assert len(held_out) == 6
+    assert np.allclose(held_out[[4, 1]], trained, atol=1e-5)
+    assert not np.allclose(held_out[0], held_out[1])
+    assert embedder.factors() == [None] * 6
+    assert trainer(dataset, tmp_path).embedder(silent) is None

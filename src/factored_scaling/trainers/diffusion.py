@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
@@ -16,6 +19,7 @@ from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.ports import Progress
+from factored_scaling.trainers.embedder import ProxySettings, varied_factors
 from factored_scaling.trainers.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -36,13 +40,15 @@ class DiffusionSettings:
     image_size: int = IMAGE_SIZE
     # the cameras that the policy sees; all of them without
     cameras: tuple[str, ...] = ()
+    # held-out scenes, for FSC-Proxy
+    proxy: ProxySettings | None = None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
         """Read `trainer:` and `policy:`; paths are seen from the study's folder."""
         for key in data:
-            if key not in ("kind", "dataset"):
-                raise UnknownKey(str(key), ("kind", "dataset"), where=f"trainer.{key}")
+            if key not in ("kind", "dataset", "proxy"):
+                raise UnknownKey(str(key), ("kind", "dataset", "proxy"), where=f"trainer.{key}")
         place = data.get("dataset")
         if not isinstance(place, str) or not place:
             raise InvalidInput("no dataset", where="dataset", hint="give the path of a labelled LeRobot dataset")
@@ -55,7 +61,8 @@ class DiffusionSettings:
             config = DiffusionConfig.from_mapping(own)
         except InvalidInput as error:
             raise error.at("policy") from None
-        return cls(home / Path(place).expanduser(), config, size, tuple(cameras))
+        proxy = ProxySettings.from_mapping(data.get("proxy"), "diffusion", home)
+        return cls(home / Path(place).expanduser(), config, size, tuple(cameras), proxy)
 
 
 class DiffusionTrainer:
@@ -91,9 +98,14 @@ class DiffusionTrainer:
         described = read_description(folder, NAME)
         return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
 
-    def embedder(self, progress: Progress) -> None:
-        """None: held-out scenes are not read yet."""
-        return
+    def embedder(self, progress: Progress) -> DiffusionEmbedder | None:
+        """φ of the policies, for studies that name held-out scenes under `proxy`."""
+        return None if self.settings.proxy is None else DiffusionEmbedder(self, self.settings.proxy, progress)
+
+    @property
+    def device(self) -> str:
+        """Where networks run."""
+        return self._device
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames at the policy's size, from the cache or out of the dataset."""
@@ -122,3 +134,42 @@ class DiffusionTrainer:
         from factored_scaling.data.lerobot.identity import indices_of
 
         return dict(zip(ids, indices_of(dataset, ids), strict=True))
+
+
+class DiffusionEmbedder:
+    """The vision encoder's view of first observations. Satisfies `ports.Embedder`."""
+
+    def __init__(self, trainer: DiffusionTrainer, settings: ProxySettings, progress: Progress) -> None:
+        self._trainer = trainer
+        self._held_out = settings.held_out
+        self._progress = progress
+
+    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
+        """One row per episode."""
+        table = self._trainer.frames(episodes, self._progress)
+        return self._embedded(folder, table.images[table.starts[:-1]])
+
+    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
+        """One row per episode of the held-out dataset, in the order of their numbers."""
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+        from factored_scaling.data.lerobot.pictures import first_pictures
+
+        settings = self._trainer.settings
+        names = settings.cameras or LerobotDataset.open(settings.dataset).cameras
+        held_out = LerobotDataset.open(self._held_out)
+        missing = [name for name in names if name not in held_out.cameras]
+        if missing:
+            hint = f"it has {', '.join(held_out.cameras)}"
+            raise InvalidInput(f"has no {missing[0]}, which the policy looks at", where=str(held_out.root), hint=hint)
+        seen = [first_pictures(held_out, name, settings.image_size) for name in names]
+        rows = [np.stack([pictures[e.index] for pictures in seen]) for e in held_out.episodes]
+        return self._embedded(folder, np.stack(rows).transpose(0, 1, 4, 2, 3))
+
+    def factors(self) -> list[str | None]:
+        """The factor that each held-out episode varies."""
+        return varied_factors(self._held_out)
+
+    def _embedded(self, folder: Path, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        from factored_scaling.policies.diffusion import load_policy
+
+        return load_policy(folder, self._trainer.device).embed(np.ascontiguousarray(images))

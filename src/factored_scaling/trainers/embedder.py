@@ -105,14 +105,7 @@ class LerobotEmbedder:
 
     def factors(self) -> list[str | None]:
         """The factor that each held-out episode varies, in the order of `embed_held_out`."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-        from factored_scaling.data.lerobot.identity import episode_ids
-        from factored_scaling.data.lerobot.labels import check_labels, read_labels
-
-        dataset = LerobotDataset.open(self.settings.held_out)
-        labels = check_labels(episode_ids(dataset), read_labels(dataset.root)).labels
-        varied = [labels[e.index].factors if e.index in labels else () for e in dataset.episodes]
-        return [names[0] if len(names) == 1 else None for names in varied]
+        return varied_factors(self.settings.held_out)
 
     def _embedded(self, folder: Path, dataset: LerobotDataset, indices: Sequence[int]) -> NDArray[np.float32]:
         from factored_scaling.trainers.lerobot import read_checkpoint
@@ -139,6 +132,18 @@ class LerobotEmbedder:
             run_command(command, folder, self._environment, folder / "embed.log", listener("", self._progress))
             rows: NDArray[np.float32] = np.load(result)
         return rows
+
+
+def varied_factors(root: Path) -> list[str | None]:
+    """The factor that each episode of a labelled dataset varies, by number; None where it is not one factor."""
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+    from factored_scaling.data.lerobot.identity import episode_ids
+    from factored_scaling.data.lerobot.labels import check_labels, read_labels
+
+    dataset = LerobotDataset.open(root)
+    labels = check_labels(episode_ids(dataset), read_labels(root)).labels
+    varied = [labels[entry.index].factors if entry.index in labels else () for entry in dataset.episodes]
+    return [names[0] if len(names) == 1 else None for names in varied]
 
 
 def first_observations(

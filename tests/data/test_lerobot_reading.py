@@ -15,6 +15,7 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids, indices_of
 from factored_scaling.data.lerobot.pictures import first_pictures, read_episodes, read_pictures
 from factored_scaling.data.lerobot.rows import read_rows, vectors
+from factored_scaling.data.lerobot.select import select_episodes
 from factored_scaling.data.lerobot.table import frame_table
 from factored_scaling.errors import InvalidInput
 
@@ -126,6 +127,7 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
         ({"data_path": "../{chunk_index}/{file_index}"}, "leads out of the dataset"),
         ({"data_path": "{nothing}"}, "cannot fill in the path"),
         ({"features": {"action": {}}}, "a feature without 'dtype'"),
+        ({"fps": None}, "fps is None, not a number above 0"),
     ],
 )
 def test_a_dataset_that_makes_no_sense_is_refused(copy: Path, change: dict[str, object], message: str) -> None:
@@ -133,6 +135,23 @@ def test_a_dataset_that_makes_no_sense_is_refused(copy: Path, change: dict[str, 
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InvalidInput, match=message):
         LerobotDataset.open(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("episodes.jsonl", '{"episode_index": null, "tasks": 3, "length": "x"}'),
+        ("episodes.jsonl", '{"episode_index": 0, "tasks": {}, "length": []}'),
+        ("tasks.jsonl", '{"task": "no number"}'),
+        ("episodes_stats.jsonl", '{"episode_index": 0, "stats": [1]}'),
+    ],
+)
+def test_metadata_of_another_build_is_refused_with_its_place(name: str, line: str, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(HOME / "v21-video", tmp_path / "copy"))
+    path = root / "meta" / name
+    path.write_text("\n".join([line, *path.read_text().splitlines()[1:]]))
+    with pytest.raises(InvalidInput, match=r"meta.*is not built as LeRobot builds it"):
+        select_episodes(LerobotDataset.open(root), [0], tmp_path / "chosen")
 
 
 def test_a_file_without_its_end_says_what_happened(copy: Path) -> None:

@@ -60,8 +60,9 @@ class LerobotDataset:
         path = Path(root)
         info = layout.read_info(path)
         features = layout.read_features(info, str(path))
-        table = _episode_table(path, info)
-        episodes = _entries(path, info, features, table)
+        with layout.sensible(path / "meta"):
+            table = _episode_table(path, info)
+            episodes = _entries(path, info, features, table)
         declared = info.get("total_episodes")
         if declared is not None and declared != len(episodes):
             what = f"info.json counts {declared} episodes, the metadata lists {len(episodes)}"
@@ -109,8 +110,9 @@ class LerobotDataset:
     def tasks(self) -> dict[int, str]:
         """Every task's text by its number."""
         if self.version == "v2.1":
-            lines = layout.read_lines(self.root / "meta/tasks.jsonl")
-            return {int(line["task_index"]): str(line["task"]) for line in lines}
+            path = self.root / "meta/tasks.jsonl"
+            with layout.sensible(path):
+                return {int(line["task_index"]): str(line["task"]) for line in layout.read_lines(path)}
         table = layout.read_parquet(self.root / layout.TASKS)
         texts = [name for name in table.column_names if name != "task_index"]
         if "task_index" not in table.column_names or not texts:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,16 @@ class Feature:
         return {**entry, "info": dict(self.info)} if self.info else entry
 
 
+@contextmanager
+def sensible(where: Path) -> Iterator[None]:
+    """Metadata that is not built as LeRobot builds it becomes an error with a place, whatever it trips over."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        what = f"is not built as LeRobot builds it ({type(error).__name__}: {error})"
+        raise InvalidInput(what, where=str(where)) from None
+
+
 def read_info(root: Path) -> dict[str, Any]:
     """meta/info.json with the keys that every version has."""
     path = root / INFO
@@ -61,6 +72,9 @@ def read_info(root: Path) -> dict[str, Any]:
     missing = [key for key in needed if not isinstance(info, dict) or key not in info]
     if missing:
         raise InvalidInput(f"no key {missing[0]!r}", where=str(path), hint="is it LeRobot's?")
+    rate = info["fps"]
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
+        raise InvalidInput(f"fps is {rate!r}, not a number above 0", where=str(path))
     version = str(info["codebase_version"])
     if version not in ("v3.0", "v2.1"):
         hint = "v3.0 and v2.1 can be read; LeRobot has converters for older ones"

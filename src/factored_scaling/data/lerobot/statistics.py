@@ -79,12 +79,13 @@ def recorded(dataset: LerobotDataset, indices: Iterable[int]) -> dict[int, Stati
     """What the dataset recorded of each episode; episodes without statistics have an empty entry."""
     wanted = {int(index) for index in indices}
     found: dict[int, Statistics] = {index: {} for index in wanted}
-    for index, entry in _entries(dataset, wanted):
-        found[index] = {
-            name: {key: np.asarray(value) for key, value in values.items() if value is not None}
-            for name, values in entry.items()
-        }
-        found[index] = {name: values for name, values in found[index].items() if _usable(values)}
+    with layout.sensible(dataset.root / "meta"):
+        for index, entry in _entries(dataset, wanted):
+            arrays = {
+                name: {key: np.asarray(value) for key, value in values.items() if value is not None}
+                for name, values in entry.items()
+            }
+            found[index] = {name: values for name, values in arrays.items() if _usable(values)}
     return found
 
 

@@ -166,7 +166,7 @@ function locked() {
 
 function refuse(entry, reason) {
   clearTimeout(waiting);
-  const line = document.createElement("li"), text = document.createElement("span"), close = document.createElement("button");
+  const line = document.createElement("p"), text = document.createElement("span"), close = document.createElement("button");
   text.textContent = `Not counted: ${reason}`;
   close.textContent = "OK";
   close.addEventListener("click", () => line.remove());

@@ -231,5 +231,5 @@ def _progress(trials: Sequence[BlindTrial]) -> dict[str, Any]:
         "skipped": sum(trial.state == "skipped" for trial in trials),
         "running": sum(trial.claimed for trial in trials),
         "left": left,
-        "time": None if seconds is None else duration_words(max(60.0, seconds)),
+        "time": None if seconds is None else duration_words(seconds) if seconds >= 90 else "1 min",
     }

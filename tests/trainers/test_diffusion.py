@@ -132,6 +132,7 @@ def test_remix_without_demonstrations_is_told(tmp_path: Path) -> None:
     assert (answer.returncode, "names no dataset and no simulator task" in answer.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_path: Path) -> None:
     done(run_fsc("label", dataset, "--rule", "0-2: camera_pose", "--rule", "3-5: lighting"))
     study = tmp_path / "study"

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import dashboard_images
+import model_images
 from run_examples import run_page
 
 from factored_scaling.core.collection import demos_to_collect, setup_changes
@@ -27,7 +28,7 @@ from factored_scaling.report.style import MUTED, save_figure
 DOCS = Path(__file__).resolve().parent
 EXAMPLE = DOCS.parent / "examples" / "fold-towel"
 BUDGET = 100
-STRATEGIES = ("top", "all", "equal", "greedy")
+STRATEGIES = ("auto", "top", "all", "equal", "greedy")
 SHEET_FACTORS = {
     "camera_pose": {"demos": 30, "values": {"from": -10, "to": 10, "unit": "cm"}, "test_values": ["-15 cm", "15 cm"]},
     "distractor": {"demos": 30, "values": ["mug", "stapler", "banana"], "test_values": ["scissors", "toy car"]},
@@ -113,6 +114,7 @@ def main() -> None:
             sheet.write_text(text, encoding="utf-8")
             photograph(sheet, DOCS / "images" / f"{name}.png", 880, 760)
     dashboard_images.make(str(find_browser()), DOCS / "images")
+    model_images.make(DOCS / "images")
 
 
 if __name__ == "__main__":

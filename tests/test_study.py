@@ -265,6 +265,9 @@ def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
         for run in pending:
             study.tell(run.id, my_robot_lab(run.episodes))
         assert sum(study.recommend(10, "all").allocation.values()) == 10
+        said = study.recommend(10).surface
+        assert said is not None
+        assert said.policies == len(study.runs())  # those of the first, smaller dataset too
         with pytest.raises(InvalidInput, match="no new demonstrations"):
             study.extend({"lighting": 0})
         with pytest.raises(UnknownFactor, match="did you mean lighting"):

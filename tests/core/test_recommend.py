@@ -77,10 +77,12 @@ def test_every_number_of_the_sentence_stands_in_the_json() -> None:
     assert data["answer"] == answer.sentence
     predicted, others = data["surface"]["predicted"], data["surface"]["alternatives"]
     given = ", ".join(f"{count} {name}" for name, count in data["allocation"].items() if count)
+    means = [100 * entry["mean"] for entry in (predicted, others["equal"], others["top"])]
+    digits = int(round(means[0]) in (round(means[1]), round(means[2])))
     assert answer.sentence == (
-        f"collect {given}; expected {100 * predicted['mean']:.0f}% ({100 * predicted['low']:.0f}–"
-        f"{100 * predicted['high']:.0f}); Equal would give {100 * others['equal']['mean']:.0f}; "
-        f"the paper's Top would give {100 * others['top']['mean']:.0f}"
+        f"collect {given}; expected {means[0]:.{digits}f}% ({100 * predicted['low']:.0f}–"
+        f"{100 * predicted['high']:.0f}); Equal would give {means[1]:.{digits}f}; "
+        f"the paper's Top would give {means[2]:.{digits}f}"
     )
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 

@@ -90,9 +90,12 @@ def test_auto_says_why() -> None:
     assert "best buy" not in strategy_words(recommend(spec, results, 100, "top"))
     what, why = answer(spec, given)
     assert what.startswith("Collect ")
+    digits = given.surface.digits
     expected, equal = given.surface.predicted, given.surface.alternatives["equal"][1]
-    assert why.startswith(f"Expected: {percent(expected.mean)} ({100 * expected.low:.0f}–{100 * expected.high:.0f})")
-    assert f"Equal would give {percent(equal.mean)}" in why
+    assert why.startswith(
+        f"Expected: {percent(expected.mean, digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
+    )
+    assert f"Equal would give {percent(equal.mean, digits)}" in why
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:

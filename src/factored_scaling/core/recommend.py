@@ -85,9 +85,14 @@ class Recommendation:
         order = f"collect {', '.join(given)}" if given else "collect nothing"
         if self.surface is None:
             return order
-        expected = self.surface.predicted
-        others = [f"{_NAMES[name]} would give {100 * e.mean:.0f}" for name, (_, e) in self.surface.alternatives.items()]
-        text = f"{order}; expected {100 * expected.mean:.0f}% ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
+        expected, digits = self.surface.predicted, self.surface.digits
+        others = [
+            f"{_NAMES[name]} would give {100 * estimate.mean:.{digits}f}"
+            for name, (_, estimate) in self.surface.alternatives.items()
+        ]
+        text = (
+            f"{order}; expected {100 * expected.mean:.{digits}f}% ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
+        )
         return "; ".join([text, *others])
 
     def to_mapping(self) -> dict[str, Any]:

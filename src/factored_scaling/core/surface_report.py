@@ -91,6 +91,12 @@ class SurfaceReport:
     noise: Estimate
     policies: int
 
+    @property
+    def digits(self) -> int:
+        """Decimals of a percentage with which the order and the others can be told apart: none if that is enough."""
+        means = [estimate.mean for _, estimate in self.alternatives.values()]
+        return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
+
     def measured(self, factor: str) -> list[tuple[float, float, int | None]]:
         """Scores on this factor's own trials: its demonstrations in training, the score, and the trials."""
         seen, place = self.surface.observations, self.surface.spec.names.index(factor)

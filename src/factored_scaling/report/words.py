@@ -126,9 +126,10 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
 
 def _expected_words(said: SurfaceReport) -> str:
     """What the surface expects of the order, and of the others."""
-    others = [f"{_RIVALS[name]} {percent(e.mean)}" for name, (_, e) in said.alternatives.items()]
+    others = [f"{_RIVALS[name]} {percent(e.mean, said.digits)}" for name, (_, e) in said.alternatives.items()]
+    expected = said.predicted
     return (
-        f"Expected: {percent(said.predicted.mean)} ({100 * said.predicted.low:.0f}–{100 * said.predicted.high:.0f}), "
+        f"Expected: {percent(expected.mean, said.digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f}), "
         f"from {percent(said.now.mean)} now; {' and '.join(others)}."
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tests.lerobot_real.cases import CHOSEN, POLICIES, made, write
 from tests.trainers.heard import Heard
 
 from factored_scaling.errors import RunFailed
-from factored_scaling.trainers.lerobot import LAST, MISINDEXED
+from factored_scaling.trainers.lerobot import LAST, LOADED, MISINDEXED, NOT_LOADED, POLICY_MADE
 
 pytest.importorskip("lerobot")
 
@@ -80,3 +82,19 @@ def test_lerobots_own_selection_is_why_ours_is_needed(home: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, env={"HF_HUB_OFFLINE": "1"}, timeout=300)
     assert done.returncode != 0
     assert "out of bounds" in done.stderr or "IndexError" in done.stderr
+
+
+def test_what_is_listened_for_is_what_lerobot_prints() -> None:
+    """By reading: training π0 takes a GPU and its weights."""
+    found = importlib.util.find_spec("lerobot")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    home = Path(found.submodule_search_locations[0])
+    pi0 = (home / "policies" / "pi0" / "modeling_pi0.py").read_text()
+    assert LOADED in pi0
+    printed = re.findall(r'print\(f?"(.*(?:without loading|Could not).*)"', pi0)
+    assert len(printed) >= 2
+    assert all(any(known in line for known in NOT_LOADED) for line in printed)
+    training = (home / "scripts" / "lerobot_train.py").read_text()
+    assert POLICY_MADE in training
+    assert training.index("make_policy(") < training.index(POLICY_MADE)  # the weights are loaded by then

@@ -33,7 +33,12 @@ from factored_scaling.trainers.template import fill
 OLDEST = (0, 4, 0)  # earlier ones read another layout of datasets
 MISINDEXED = ((0, 4, 4), (0, 5, 1))  # first and last version known to look up wrong frames of selected episodes
 LOADED = "All keys loaded successfully!"
-NOT_LOADED = ("Returning model without loading pretrained weights", "Could not remap state dict keys")
+# what different versions print otherwise
+NOT_LOADED = (
+    "Returning model without loading pretrained weights",
+    "Could not remap state dict keys",
+    "Could not load state dict",
+)
 POLICY_MADE = "Creating optimizer and scheduler"  # what it says once the policy is there
 SAYS_WHETHER_LOADED = ("pi0", "pi05", "pi0_fast")
 # π0 as the paper fine-tunes it

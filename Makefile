@@ -46,7 +46,7 @@ test-lerobot:
 # π0's embeddings on LeRobot's own class at tiny size (.venv-pi0, Python 3.12, some gigabytes the first time).
 test-pi0:
 	scripts/pi0-for-tests .venv-pi0
-	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-pi0/bin/python -m pytest -o filterwarnings=default tests/lerobot_real -k "pi0 or listened"
+	PYTHONPATH=src HF_HUB_OFFLINE=1 .venv-pi0/bin/python -m pytest -o filterwarnings=default tests/lerobot_real/test_embedding.py tests/lerobot_real/test_training.py -k "pi0 or listened"
 
 # openpi's own client against our server. It asks for numpy below 2, so it has a folder of its own (.venv-openpi).
 .venv-openpi/.ready:

@@ -98,7 +98,9 @@ def _print_regret(chosen: StudySpec, trials: int | None) -> None:
     for policies in sorted({1, 2, 3, 4, 6, 8, 10, 13, *(total for total in totals.values() if total <= 32)}):
         cells = []
         for name in columns:
-            fits = name == "screen" or known[name][min(known[name])][0][0] <= policies <= totals[name]
+            measured = [row[0] for rows_of in known[name].values() for row in rows_of]
+            most = max(measured) if name == "screen" else totals[name]
+            fits = min(measured) <= policies <= most
             value = expected_regret(name, count, policies, regime) if fits else None
             cells.append("–" if value is None else f"{value:.2f}")
         if any(cell != "–" for cell in cells):

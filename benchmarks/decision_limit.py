@@ -1,0 +1,107 @@
+"""How well anybody could decide: regret of a Bayesian who knows the five tuning families and nothing else.
+
+python benchmarks/decision_limit.py --worlds 12 --draws 2500
+
+For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Thousands of
+surfaces are drawn from all families alike and weighted by how likely they make those scores; the order with the largest
+weighted mean success is taken. With few trials the weights are spread over many surfaces and the answer is near the
+limit; with hundreds of trials per policy they would sit on one surface, so only the regime `real` is offered.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+
+from factored_scaling.bench.families import TUNING
+from factored_scaling.bench.measure import REGIMES, measure
+from factored_scaling.bench.oracle import best_allocation
+from factored_scaling.bench.worlds import DEMOS, INITIAL, WORTH, Floats, Setting, draw_world, factor_names
+from factored_scaling.core.design import plan
+from factored_scaling.core.spec import StudySpec
+
+POLICIES = {5: 6, 8: 8}
+BUDGET = 100
+EDGE = 1e-3  # successes nearer to 0 or 1 would rule surfaces out by one trial that training noise explains
+
+
+@dataclass(frozen=True)
+class Library:
+    """Surfaces of all families: their successes at the training sets, and what each order would give."""
+
+    sets: list[dict[str, int]]
+    orders: Floats
+    success: Floats  # surfaces × policies × N
+    worth: Floats  # surfaces × orders
+
+
+def library(setting: Setting, draws: int, rng: np.random.Generator) -> Library:
+    count = setting.count
+    spec = StudySpec(dict.fromkeys(factor_names(count), DEMOS), setting.nominal, "screen", policies=POLICIES[count])
+    sets = [run.demos for run in plan(spec)]
+    demos = np.array([list(one.values()) for one in sets], dtype=float)
+    one = np.eye(count)
+    halves = [(one[i] + one[j]) / 2 for i in range(count) for j in range(i)]
+    mixed = [*rng.dirichlet(np.full(count, 0.5), 200), *rng.dirichlet(np.full(count, 2.0), 60)]
+    orders = BUDGET * np.array([np.full(count, 1 / count), *one, *halves, *mixed])
+    success, worth = [], []
+    for family in TUNING:
+        found = 0
+        while found < draws:
+            surface = family.draw(setting, rng)
+            before = float(np.clip(surface(np.full(count, float(DEMOS))), 0, 1).mean())
+            if not INITIAL[0] <= before <= INITIAL[1]:
+                continue
+            after = np.clip(surface(orders + DEMOS), 0, 1).mean(-1)
+            if after.max() - before >= WORTH:
+                success.append(np.clip(surface(demos), EDGE, 1 - EDGE))
+                worth.append(after)
+                found += 1
+    return Library(sets, orders, np.array(success), np.array(worth))
+
+
+def regrets(count: int, worlds: int, draws: int, seed: int) -> dict[str, list[float]]:
+    libraries: dict[int, Library] = {}
+    rng = np.random.default_rng(seed)
+    got: dict[str, list[float]] = {}
+    for family in TUNING:
+        for index in range(worlds):
+            world = draw_world(family, count, index, seed)
+            nominal = world.setting.nominal
+            if nominal not in libraries:
+                libraries[nominal] = library(world.setting, draws, rng)
+            known = libraries[nominal]
+            measured = [measure(world, demos, REGIMES["real"]) for demos in known.sets]
+            good = np.array([m.scores * m.trials for m in measured])
+            bad = np.array([(1 - m.scores) * m.trials for m in measured])
+            fit = (good * np.log(known.success) + bad * np.log1p(-known.success)).sum((1, 2))
+            weight = np.exp(fit - fit.max())
+            order = known.orders[int((weight @ known.worth).argmax())]
+            before, best, after = (
+                float(world.score(world.now + extra))
+                for extra in (0.0, best_allocation(world.score, world.now, BUDGET), order)
+            )
+            got.setdefault(family.name, []).append((best - after) / (best - before))
+    return got
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=12, help="per family and number of factors")
+    parser.add_argument("--draws", type=int, default=2500, help="surfaces per family")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    every: dict[str, list[float]] = {}
+    for count in POLICIES:
+        for name, values in regrets(count, given.worlds, given.draws, given.seed).items():
+            every.setdefault(name, []).extend(values)
+    print("| family | regret |\n|---|---:|")
+    for name, values in every.items():
+        print(f"| {name} | {np.mean(values):.3f} ± {np.std(values) / len(values) ** 0.5:.3f} |")
+    print(f"| mean | {np.mean([np.mean(values) for values in every.values()]):.3f} |")
+
+
+if __name__ == "__main__":
+    main()

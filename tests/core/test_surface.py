@@ -161,6 +161,23 @@ def test_a_stand_in_that_agrees_helps_and_one_that_disagrees_is_not_believed() -
     assert bad.mean() == pytest.approx(alone.mean(), abs=0.06)
 
 
+def test_a_stand_in_alone_is_enough_to_answer() -> None:
+    stand_ins = Results.from_rows(
+        [{"demos": dict.fromkeys(NAMES, n), "score": n / 40, "seed": 0} for n in (10, 20, 30)]
+    )
+    assert sum(fit_surface(SPEC, Results(), proxy=stand_ins).allocate(10).demos.values()) == 10
+
+
+def test_one_factor_varied_is_all_factors_varied_where_there_is_one() -> None:
+    spec = StudySpec({"camera": 30})
+    named, starred = (
+        observe(spec, Results.from_rows([{"demos": {"camera": 30}, "score": 0.5, "factor": factor}]))
+        for factor in ("camera", "*")
+    )
+    assert len(named.joint) == len(starred.joint) == 0
+    assert named.cells.cell.tolist() == starred.cells.cell.tolist() == [0]
+
+
 def test_rounds_with_smaller_datasets_stay_in_use() -> None:
     grown = SPEC.with_demos({"camera": 40, "light": 5})
     seen = observe(grown, Results.from_rows(rows()))

@@ -83,7 +83,7 @@ class Surface:
         The mean over factors' trials; where every trial varied several factors at once, the mean over such trials.
         """
         seen = self.observations
-        if seen.weights.shape[1] or not len(seen.joint):
+        if seen.cells.count or not len(seen.joint):
             return np.asarray(self.by_factor(demos).mean(1))
         state = forward(self.parameters, self.kinds, np.atleast_2d(demos) / seen.unit, seen.now)
         skilled = 1 - bend(state.hazard, self.kinds.sharpness)[0]

@@ -10,7 +10,9 @@ smaller.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,14 +42,53 @@ _EDGE = 1e-6  # a success nearer to 0 or 1 has no finite derivative of θ
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Means over some of the successes of all policies and factors, which are numbered policy by policy."""
+
+    cell: NDArray[np.int64]
+    mean: NDArray[np.int64]  # to which mean each cell belongs, ascending
+    start: NDArray[np.int64]  # where each mean's cells begin
+    share: Floats  # 1 / how many, per cell
+    # every success is one mean, in order: nothing to compute
+    plain: bool
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[int]], total: int) -> Cells:
+        sizes = np.array([len(group) for group in groups], dtype=np.int64)
+        cell = np.array([place for group in groups for place in group], dtype=np.int64)
+        mean = np.repeat(np.arange(len(groups)), sizes)
+        plain = cell.size == total == len(groups) and bool((cell == np.arange(total)).all())
+        return cls(cell, mean, np.cumsum(sizes) - sizes, 1 / np.repeat(sizes, sizes), plain)
+
+    @property
+    def count(self) -> int:
+        """How many means."""
+        return len(self.start)
+
+    def means(self, flat: Floats) -> Floats:
+        """means × draws, from successes × draws."""
+        if self.plain or not self.count:
+            return flat[: self.count]
+        return np.asarray(np.add.reduceat(flat[self.cell] * self.share[:, None], self.start, axis=0))
+
+    def back(self, by_means: Floats, total: int) -> Floats:
+        """From derivatives by the means to those by the successes."""
+        if self.plain:
+            return by_means
+        by_flat = np.zeros((total, by_means.shape[1]))
+        np.add.at(by_flat, self.cell, by_means[self.mean] * self.share[:, None])
+        return by_flat
+
+
+@dataclass(frozen=True)
 class Observations:
     """Everything measured, as arrays. Successes are weighted means over single factors, or all factors at once."""
 
     demos: Floats  # R × N, in units
     now: Floats  # N, in units
     unit: float
-    # scores by single factors: weights over the R·N successes
-    weights: Floats  # (R·N) × O
+    # scores by single factors: which of the R·N successes they are the mean of
+    cells: Cells
     # scores by several factors at once: which ones
     joint: Floats  # J × N
     joint_run: NDArray[np.int64]
@@ -59,13 +100,10 @@ class Observations:
     theta: Floats
     variance: Floats
     own_share: Floats  # part of a factor's own training noise that the score has
-    runs: Floats  # (O + J) × R, 1 where the score is of the policy
-    # stand-in scores: weights over the R·N successes, and values
-    proxy_weights: Floats
+    run: NDArray[np.int64]  # the policy's place among those that have scores
+    # stand-in scores: which successes, and values
+    proxy_cells: Cells
     proxy: Floats
-
-    # every score is of one factor of one policy, in order: no weights needed
-    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,17 +125,18 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
     unit = float(np.mean(list(spec.sizes.values())))
     single = [score for score in scores if not _several(spec, score)]
     joint = [score for score in scores if _several(spec, score)]
-    # Sorted by policy and factor, complete results need no weights at all.
-    single.sort(key=lambda score: (place[score.demos, score.copy], [spec.names.index(name) for name in score.factor]))
+    # Sorted by policy and factor, complete results are all successes in their order.
+    single.sort(key=lambda score: _cells_of(spec, score, place))
     ordered = [*single, *joint]
     trials = np.array([score.trials or UNKNOWN_TRIALS for score in ordered], dtype=float)
     mean = np.array([score.score for score in ordered])
-    weights = _weights(spec, single, place)
+    cells = _cells(spec, single, place)
+    policies = np.array([place[score.demos, score.copy] for score in ordered], dtype=np.int64)
     return Observations(
         demos=np.array([key[0] for key in keys], dtype=float).reshape(runs, count) / unit,
         now=np.array(list(spec.sizes.values()), dtype=float) / unit,
         unit=unit,
-        weights=weights,
+        cells=cells,
         joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
         joint_run=np.array([place[score.demos, score.copy] for score in joint], dtype=np.int64),
         score=mean,
@@ -106,11 +145,10 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
         many=np.where(trials < FEW, 0.0, 1.0),
         theta=np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75))),
         variance=1 / (4 * trials + 2),
-        own_share=np.concatenate([(weights**2).sum(0), np.ones(len(joint))]),
-        runs=np.array([[float(place[s.demos, s.copy] == r) for r in range(runs)] for s in ordered]).reshape(-1, runs),
-        proxy_weights=_weights(spec, stand_ins, place),
+        own_share=np.concatenate([cells.share[cells.start], np.ones(len(joint))]),
+        run=np.unique(policies, return_inverse=True)[1].astype(np.int64),
+        proxy_cells=_cells(spec, stand_ins, place),
         proxy=np.array([score.score for score in stand_ins]),
-        plain=weights.shape[0] == weights.shape[1] and bool((weights == np.eye(len(weights))).all()),
     )
 
 
@@ -157,15 +195,15 @@ def _varies(score: _Score, name: str) -> bool:
     return score.factor == (ALL_FACTORS,) or name in score.factor
 
 
-def _weights(spec: StudySpec, scores: list[_Score], place: dict[Any, int]) -> Floats:
-    count = len(spec.names)
-    weights = np.zeros((len(place) * count, len(scores)))
-    for column, score in enumerate(scores):
-        first = place[score.demos, score.copy] * count
-        names = score.factor if score.factor and score.factor != (ALL_FACTORS,) else spec.names
-        for name in names:
-            weights[first + spec.names.index(name), column] = 1 / len(names)
-    return weights
+def _cells(spec: StudySpec, scores: list[_Score], place: dict[Any, int]) -> Cells:
+    return Cells.of([_cells_of(spec, score, place) for score in scores], len(place) * len(spec.names))
+
+
+def _cells_of(spec: StudySpec, score: _Score, place: dict[Any, int]) -> list[int]:
+    """The successes that the score is the mean of."""
+    names = score.factor if score.factor and score.factor != (ALL_FACTORS,) else spec.names
+    first = place[score.demos, score.copy] * len(spec.names)
+    return [first + spec.names.index(name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -179,21 +217,20 @@ class Posterior:
         seen = self.observations
         state = forward(parameters, kinds, seen.demos, seen.now)
         flat = state.success.reshape(-1, raw.shape[1])
-        success = flat if seen.plain else seen.weights.T @ flat
+        success = seen.cells.means(flat)
         joint = _joint(state, seen, kinds) if len(seen.joint) else None
         if joint is not None:
             success = np.concatenate([success, joint.success])
         links = np.zeros_like(parameters.links)
         value, by_success = self._scores(success, parameters.links, links)
-        by_single = by_success[: seen.weights.shape[1]]
-        by_flat = by_single if seen.plain else seen.weights @ by_single
+        by_flat = seen.cells.back(by_success[: seen.cells.count], len(flat))
         if len(seen.proxy):
-            added, through = self._proxy(seen.proxy_weights.T @ flat, parameters.links, links)
-            value, by_flat = value + added, by_flat + seen.proxy_weights @ through
+            added, through = self._proxy(seen.proxy_cells.means(flat), parameters.links, links)
+            value, by_flat = value + added, by_flat + seen.proxy_cells.back(through, len(flat))
         by_cells = by_flat.reshape(state.success.shape)
         by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
         if joint is not None:
-            more, by_hazard = joint.back(by_success[seen.weights.shape[1] :], state, seen)
+            more, by_hazard = joint.back(by_success[seen.cells.count :], state, seen)
             by_robust = by_robust + more
         return value, gradient(state, parameters, kinds, by_robust, by_skilled, by_hazard, links)
 
@@ -206,21 +243,34 @@ class Posterior:
         precision = seen.many[:, None] / spread
         miss = np.arcsin(np.sqrt(inside)) - seen.theta[:, None]
         scaled = miss * precision
-        pull, weight = seen.runs.T @ scaled, seen.runs.T @ precision
+        pull, weight = self._by_run(scaled), self._by_run(precision)
         grown = 1 + common * weight
         shrink = common / grown
         value = 0.5 * ((shrink * pull**2).sum(0) - (scaled * miss).sum(0) - np.log(grown).sum(0))
-        value -= 0.5 * seen.many @ np.log(spread)
-        left = scaled - (seen.runs @ (shrink * pull)) * precision  # of the miss, once the common part is taken out
+        value -= 0.5 * (seen.many[:, None] * np.log(spread)).sum(0)
+        left = scaled - (shrink * pull)[seen.run] * precision  # of the miss, once the common part is taken out
         by_success = -left / (2 * np.sqrt(inside * (1 - inside)))
-        by_spread = 0.5 * (left**2 + (seen.runs @ shrink) * precision**2 - precision)
+        by_spread = 0.5 * (left**2 + shrink[seen.run] * precision**2 - precision)
         if seen.few.any():
-            good, bad = seen.few * seen.score, seen.few * (1 - seen.score)
-            value = value + good @ np.log(inside) + bad @ np.log1p(-inside)
-            by_success = by_success + good[:, None] / inside - bad[:, None] / (1 - inside)
+            good, bad = (seen.few * seen.score)[:, None], (seen.few * (1 - seen.score))[:, None]
+            value = value + (good * np.log(inside) + bad * np.log1p(-inside)).sum(0)
+            by_success = by_success + good / inside - bad / (1 - inside)
         by_links[NOISE_OWN] = (by_spread * seen.own_share[:, None]).sum(0) * 2 * own
         by_links[NOISE_COMMON] = ((pull / grown) ** 2 - weight / grown).sum(0) * common
         return value, by_success
+
+    def _by_run(self, values: Floats) -> Floats:
+        """Sums over the scores of each policy."""
+        order, start = self._order
+        return np.asarray(np.add.reduceat(values if order is None else values[order], start, axis=0))
+
+    @cached_property
+    def _order(self) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+        """How scores stand policy by policy (None: as they are), and where each policy begins."""
+        run = self.observations.run
+        order = np.argsort(run, kind="stable")
+        start = np.flatnonzero(np.diff(run[order], prepend=-1))
+        return None if bool((order == np.arange(run.size)).all()) else order, start
 
     def _proxy(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Stand-in scores lie around a straight line of the successes; how far is learned with the rest."""

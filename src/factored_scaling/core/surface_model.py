@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]  # single precision is faster, but its rounding mak
 _COMMON, _COMMON_FLOOR, _TOTAL_POWER, _TOTAL_OFFSET, _TILT = range(4, 9)
 NOISE_COMMON, NOISE_OWN, PROXY_SHIFT, PROXY_GAIN, PROXY_NOISE = range(5)  # among the links, which come last
 GLOBALS = 14
+_UNTHREADED = 150_000  # multiplications; larger products are spread over threads
 LEAK = 0.3  # data that harm do so less than data that help
 
 
@@ -225,7 +226,7 @@ def forward(parameters: Parameters, kinds: Kinds, demos: Floats, now: Floats) ->
     p, q = parameters, kinds.sharpness
     count, draws = p.level.shape
     rows = np.concatenate([now[None, :], demos])
-    reach = (rows @ p.repair.reshape(count, -1)).reshape(-1, count, draws) + p.scale  # m + s
+    reach = product(rows, p.repair.reshape(count, -1)).reshape(-1, count, draws) + p.scale  # m + s
     log_reach = np.log(reach)
     ratio = log_reach[1:] - log_reach[0]
     fallen = np.exp(-p.power * ratio)
@@ -265,7 +266,7 @@ def gradient(
     by_power = -(by_fallen * ratio).sum(0) * slack
     by_ratio = by_fallen * (-slack * p.power)
     by_reach = np.concatenate([-by_ratio.sum(0, keepdims=True), by_ratio]) / reach
-    by_repair = (rows.T @ by_reach.reshape(len(rows), -1)).reshape(count, count, draws)
+    by_repair = product(rows.T, by_reach.reshape(len(rows), -1)).reshape(count, count, draws)
     by_product = -by_skilled * shared_slope
     by_share = (by_product * state.hazard[:, None, :]).sum(0)
     by_h = (by_product * p.share).sum(1)
@@ -294,6 +295,14 @@ def gradient(
     rest[_TILT] = (by_tilt * p.tilts).sum(0)
     rest[-5:] = by_links
     return slope * kinds.spread
+
+
+def product(left: Floats, right: Floats) -> Floats:
+    """left @ right in blocks so small that the linear algebra library starts no threads, which cost more here."""
+    width = max(1, _UNTHREADED // left.size)
+    if right.shape[1] <= width:
+        return left @ right
+    return np.concatenate([left @ right[:, at : at + width] for at in range(0, right.shape[1], width)], axis=1)
 
 
 def bend(trouble: Floats, sharpness: Floats) -> tuple[Floats, Floats]:

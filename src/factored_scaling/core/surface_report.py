@@ -100,14 +100,14 @@ class SurfaceReport:
     def measured(self, factor: str) -> list[tuple[float, float, int | None]]:
         """Scores on this factor's own trials: its demonstrations in training, the score, and the trials."""
         seen, place = self.surface.observations, self.surface.spec.names.index(factor)
-        rows = seen.weights.reshape(len(seen.demos), seen.now.size, seen.weights.shape[1])[:, place]
+        own = np.flatnonzero((seen.cells.cell % seen.now.size == place) & (seen.cells.share == 1.0))
         return [
             (
                 float(seen.demos[run, place] * seen.unit),
                 float(seen.score[column]),
                 round(float(seen.trials[column])) or None,
             )
-            for run, column in zip(*np.nonzero(rows == 1.0), strict=True)
+            for run, column in zip(seen.cells.cell[own] // seen.now.size, seen.cells.mean[own], strict=True)
         ]
 
     def to_mapping(self) -> dict[str, Any]:

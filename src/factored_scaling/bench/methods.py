@@ -180,7 +180,8 @@ def _by_surface(surface: Surface, budget: int, policies: int) -> Decision:
     """What `recommend` does for `auto`, without its report; a test holds them together."""
     order = surface.allocate(budget).demos
     after = surface.now + np.array([float(order[name]) for name in surface.spec.names])
-    return Decision(order, policies, Estimate.of(surface.score(after)[0]).intervals)
+    now, then = surface.score(np.stack([surface.now, after]))
+    return Decision(order, policies, Estimate.of(then, then - now).intervals)
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from factored_scaling.core.surface_model import Floats
 
 LEVELS = (0.5, 0.8, 0.95)
 SHOWN = 0.95  # of the intervals that are printed and drawn
+DOUBT = 0.35  # of a change that was not measured, one standard deviation, beyond what the draws say
 _STEPS = 25  # places along a drawn curve
 
 
@@ -25,10 +26,18 @@ class Estimate:
     intervals: dict[float, tuple[float, float]]
 
     @classmethod
-    def of(cls, draws: Floats) -> Estimate:
+    def of(cls, draws: Floats, change: Floats | None = None) -> Estimate:
+        """From draws; where they are of something that was not measured, `change` is how far it is from what was.
+
+        No real surface is exactly one of the model's. Draws are spread as if the change could be off by a third on top.
+        """
+        mean, variance = float(np.mean(draws)), float(np.var(draws))
+        if change is not None:
+            wider = (1 + (DOUBT * float(np.mean(change))) ** 2 / max(variance, 1e-12)) ** 0.5
+            draws = np.clip(mean + wider * (draws - mean), 0.0, 1.0)
         edges = np.quantile(draws, [(1 + sign * level) / 2 for level in LEVELS for sign in (-1, 1)])
         pairs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
-        return cls(float(np.mean(draws, dtype=float)), dict(zip(LEVELS, pairs, strict=True)))
+        return cls(mean, dict(zip(LEVELS, pairs, strict=True)))
 
     @property
     def low(self) -> float:
@@ -155,8 +164,11 @@ def report_surface(
         spent.demos,
         spent.left,
         Estimate.of(scores[0]),
-        Estimate.of(chosen),
-        {name: (order, Estimate.of(scores[2 + place])) for place, (name, order) in enumerate(orders.items())},
+        Estimate.of(chosen, chosen - scores[0]),
+        {
+            name: (order, Estimate.of(scores[2 + place], scores[2 + place] - scores[0]))
+            for place, (name, order) in enumerate(orders.items())
+        },
         float(np.mean(scores[1:].max(0) - chosen, dtype=float)),
         _curves(surface, budget, _winners(gains), gains),
         tuple(_winners(group_gains).tolist()),
@@ -202,12 +214,13 @@ def _curves(surface: Surface, budget: int, best: Floats, gains: Floats) -> tuple
         rows = np.repeat(surface.now[None, :], len(places), axis=0)
         rows[:, index] = places
         overall, own = surface.score(rows), surface.by_factor(rows)[:, index]
+        at = int(np.searchsorted(places, factor.demos))
         made.append(
             FactorCurve(
                 factor.name,
                 tuple(places.tolist()),
-                tuple(Estimate.of(row) for row in overall),
-                tuple(Estimate.of(row) for row in own),
+                tuple(Estimate.of(row, row - overall[at]) for row in overall),
+                tuple(Estimate.of(row, row - own[at]) for row in own),
                 float(best[index]),
                 Estimate.of(gains[index]),
             )

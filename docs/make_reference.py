@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from factored_scaling.cli import COMMANDS
+from factored_scaling.cli import COMMANDS, SECTIONS
 from factored_scaling.cli.group import app
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
@@ -32,8 +32,11 @@ INTRODUCTION = """\
 def page() -> str:
     """The whole page."""
     context = click.Context(app, info_name="fsc")
-    parts = [INTRODUCTION, "| command | |\n|---|---|"]
-    parts[1] += "".join(f"\n| [`fsc {name}`](#fsc-{name}) | {line} |" for name, (_, line) in COMMANDS.items())
+    table = ["| command | |", "|---|---|"]
+    for heading, commands in SECTIONS.items():
+        table += [f"| **{heading}** | |"]
+        table += [f"| [`fsc {name}`](#fsc-{name}) | {line} |" for name, (_, line) in commands.items()]
+    parts = [INTRODUCTION, "\n".join(table)]
     for name in COMMANDS:
         command = app.get_command(context, name)
         assert command is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from factored_scaling.cli import COMMANDS
+from factored_scaling.cli import COMMANDS, SECTIONS
 from factored_scaling.cli.show import print_table
 
 Answer = subprocess.CompletedProcess[str]
@@ -25,6 +25,30 @@ def test_no_command_shows_help(fsc: Fsc) -> None:
     assert fsc("--version", "--help").stdout == fsc("--version").stdout  # click's own way says the same
     assert fsc("--help", "--version").stdout == fsc().stdout
     assert fsc("--version").stdout.startswith("fsc, version ")
+
+
+def test_the_help_has_sections_and_every_command_stands_in_one(fsc: Fsc) -> None:
+    shown = fsc().stdout.split("\n\n")
+    for heading, commands in SECTIONS.items():
+        [section] = [part for part in shown if part.startswith(f"{heading}:\n")]
+        assert [line.split()[0] for line in section.splitlines()[1:]] == list(commands)
+    assert sum(map(len, SECTIONS.values())) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("group", ["bench", "dataset", "policy", "sheet", "sim"])
+def test_a_group_of_commands_without_one_shows_its_help(group: str, fsc: Fsc) -> None:
+    answer = fsc(group)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == fsc(group, "--help").stdout
+    assert "..." not in answer.stdout.split("Commands:")[1], "whole sentences"
+
+
+def test_a_group_lists_its_commands_in_the_order_of_use_and_suggests_one(fsc: Fsc) -> None:
+    listed = fsc("sheet").stdout.split("Commands:")[1]
+    order = [listed.index(f"  {name} ") for name in ("evaluate", "import", "close", "collect")]
+    assert order == sorted(order)
+    answer = fsc("sheet", "colect")
+    assert (answer.returncode, answer.stderr) == (2, "fsc: unknown command 'colect'; did you mean collect?\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,33 +8,46 @@ from collections.abc import Sequence
 
 from factored_scaling.version import __version__
 
-# name → (module, one line for `fsc --help`); the order is the order of use
-COMMANDS = {
-    "init": ("start", "Start a study: a study.yaml to edit and a durable record."),
-    "label": ("label", "Say which factor each episode of a LeRobot dataset varies."),
-    "dataset": ("dataset", "LeRobot datasets: look at them, select, merge."),
-    "plan": ("plan", "Which policies to train, in which order, at what cost."),
-    "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
-    "record": ("runs", "Append scored trials to a run, one or many at a time."),
-    "import": ("exchange", "Take in results.csv, or a whole study exported as JSON."),
-    "export": ("exchange", "Write results as CSV, or everything as JSON."),
-    "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
-    "recommend": ("advise", "How many demonstrations of each factor to collect next."),
-    "next": ("next", "Act now, or measure more: which policy, trials or seed, and what it adds."),
-    "extend": ("runs", "The recommended demos are collected: start the next round."),
-    "sheet": ("sheet", "Lists for the bench: demos to collect, trials to score, blind."),
-    "report": ("report", "One HTML file with everything; figures for a paper."),
-    "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
-    "run": ("run", "Train and evaluate what is pending."),
-    "policy": ("policy", "Serve a policy to a robot; measure a served one in the simulator."),
-    "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
-    "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
-    "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
-    "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
-    "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
-    "bench": ("bench", "How well the rules decide, in worlds with a known answer."),
-    "completion": ("start", "Print what switches on completion for your shell."),
+# heading → name → (module, one line for `fsc --help`); the order is the order of use
+SECTIONS = {
+    "A study": {
+        "init": ("start", "Start a study: a study.yaml to edit and a durable record."),
+        "plan": ("plan", "Which policies to train, in which order, at what cost."),
+        "run": ("run", "Train and evaluate what is pending."),
+        "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
+        "record": ("runs", "Append scored trials to a run, one or many at a time."),
+        "import": ("exchange", "Take in results.csv, or a whole study exported as JSON."),
+        "export": ("exchange", "Write results as CSV, or everything as JSON."),
+    },
+    "Its answer": {
+        "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
+        "recommend": ("advise", "How many demonstrations of each factor to collect next."),
+        "next": ("next", "Act now, or measure more: which policy, trials or seed, and what it adds."),
+        "report": ("report", "One HTML file with everything; figures for a paper."),
+        "extend": ("runs", "The recommended demos are collected: start the next round."),
+    },
+    "Real robots": {
+        "label": ("label", "Say which factor each episode of a LeRobot dataset varies."),
+        "dataset": ("dataset", "LeRobot datasets: look at them, select, merge."),
+        "sheet": ("sheet", "Lists for the bench: demos to collect, trials to score, blind."),
+        "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
+        "policy": ("policy", "Serve a policy to a robot; measure a served one in the simulator."),
+    },
+    "Simulated robots": {
+        "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
+        "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
+        "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
+    },
+    "The method": {
+        "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
+        "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
+        "bench": ("bench", "How well the rules decide, in worlds with a known answer."),
+    },
+    "This tool": {
+        "completion": ("start", "Print what switches on completion for your shell."),
+    },
 }
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 HELP = """\
 Usage: fsc [OPTIONS] COMMAND [ARGS]...
@@ -52,22 +65,31 @@ Usage: fsc [OPTIONS] COMMAND [ARGS]...
     fsc record my-study 1 --factor lighting 1 0 1 1
     fsc report my-study --budget 100
 
+  From a LeRobot dataset to a list of demonstrations for the bench:
+    fsc label my-dataset --rule 'task ~ lamp: lighting' --rule 'rest: nominal'
+    fsc init my-study --dataset my-dataset
+    fsc run my-study                             train the policies
+    fsc sheet evaluate my-study                  trials for people to score, blind
+    fsc sheet collect my-study --budget 100      demonstrations to record
+
   STUDY is a folder with a study.yaml, the study.yaml itself, or
-  DATABASE-URL#NAME. Every command prints a table for people and, with --json,
-  one JSON document for programs. Exit codes: 0 done, 1 it failed, 2 the input
-  is wrong.
+  DATABASE-URL#NAME. Tables are for people; --json, where there is something to
+  read, prints one JSON document for programs. Exit codes: 0 done, 1 it failed,
+  2 the input is wrong.
 
 Options:
   --version   Show the version and exit.
   -h, --help  Show this message and exit; `fsc COMMAND --help` tells more.
-
-Commands:
 """
 
 
 def help_text() -> str:
     """What `fsc --help` prints."""
-    return HELP + "".join(f"  {name:<10}  {line}\n" for name, (_, line) in COMMANDS.items())
+    width = max(map(len, COMMANDS))
+    parts = [HELP]
+    for heading, commands in SECTIONS.items():
+        parts += [f"\n{heading}:\n", *(f"  {name:<{width}}  {line}\n" for name, (_, line) in commands.items())]
+    return "".join(parts)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.group import Group
 from factored_scaling.cli.show import json_option, print_json, print_table
 from factored_scaling.errors import InvalidInput
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from factored_scaling.bench.tables import Comparison
 
 
-@click.group("bench")
+@click.group("bench", cls=Group)
 def bench_command() -> None:
     """Measure the rules themselves, in worlds whose best answer is known.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.group import Group
 from factored_scaling.cli.show import json_option, print_json, print_table
 from factored_scaling.cli.target import Target
 from factored_scaling.errors import InvalidInput, UnknownFactor
@@ -20,7 +21,7 @@ out_option = click.option(
 )
 
 
-@click.group("dataset")
+@click.group("dataset", cls=Group)
 def dataset_command() -> None:
     """LeRobot datasets, without LeRobot: look at them, take episodes out, put them together.
 

@@ -14,7 +14,34 @@ from factored_scaling.errors import FscError
 from factored_scaling.version import __version__
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """Commands in the order of use, each with its whole first sentence; a slip of the pen gets a suggestion."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:  # `fsc sheet` helps, as `fsc` does
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            from factored_scaling.errors import suggest
+
+            raise click.UsageError(f"unknown command {args[0]!r}; {suggest(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, part.get_short_help_str(1000)) for name, part in self.commands.items()])
+
+
+class LazyGroup(Group):
     """A group whose commands are imported only when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -27,15 +54,6 @@ class LazyGroup(click.Group):
         command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from factored_scaling.errors import suggest
-
-            raise click.UsageError(f"unknown command {args[0]!r}; {suggest(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(help_text())

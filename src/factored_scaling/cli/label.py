@@ -21,7 +21,13 @@ ASKED = "FACTOR, FACTOR = VALUE, nominal; xN after it for N episodes at once; s 
 
 @click.command("label")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--rule", "rules", multiple=True, metavar="'EPISODES: FACTOR'", help="Label many at once; see below.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="'EPISODES: FACTOR'",
+    help="Label many at once; the rules are described above.",
+)
 @click.option("--csv", "table", type=click.Path(path_type=Path), help="Columns episode (or id), factor, perhaps value.")
 @click.option("--from", "others", multiple=True, type=click.Path(path_type=Path), help="Take labels from a dataset.")
 @click.option("--ask", is_flag=True, help="Ask for every episode that has no label yet.")

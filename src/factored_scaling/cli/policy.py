@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.group import Group
 from factored_scaling.cli.show import json_option, print_json, print_table, with_interval
 from factored_scaling.core.scores import result_of
 from factored_scaling.errors import CheckpointError, InvalidInput
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from factored_scaling.serving.server import Served
 
 
-@click.group("policy")
+@click.group("policy", cls=Group)
 def policy_command() -> None:
     """Serve policies over the network in openpi's protocol, and measure served ones.
 

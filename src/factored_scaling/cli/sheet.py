@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.group import Group
 from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -29,16 +30,16 @@ out_option = click.option(
 format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Only this form.")
 
 
-@click.group("sheet")
+@click.group("sheet", cls=Group)
 def sheet_command() -> None:
     """Sheets for a day in the lab: which demonstrations to record, which trials to run and score.
 
     \b
-    fsc sheet collect my-study --budget 40         an operator's list, ordered to spare set-up changes
     fsc sheet evaluate my-study                    trials in a blind, randomised order
     fsc sheet import my-study evaluate-1.csv       take a filled-in sheet in
     fsc sheet status my-study
     fsc sheet close my-study                       hand the scores over to the study
+    fsc sheet collect my-study --budget 40         an operator's list, ordered to spare set-up changes
     fsc sheet labels my-study                      episodes and what they show, for fsc label
     """
 
@@ -80,40 +81,6 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
         )
 
 
-@sheet_command.command("collect")
-@study_argument
-@click.option("--budget", type=int, metavar="K", help="Recommend K demos now and list those.")
-@click.option("--strategy", default="auto", show_default=True, help="How to spend the budget.")
-@click.option("--allocation", multiple=True, metavar="FACTOR=DEMOS", help="List these instead.")
-@out_option
-@format_option
-def collect_command(
-    study: str, budget: int | None, strategy: str, allocation: tuple[str, ...], out: Path | None, kind: str | None
-) -> None:
-    """Turn an allocation into an operator's list: which value of which factor each demonstration shows.
-
-    Values come from `values:` of each factor in study.yaml: those shown least so far, or the widest gaps of a range. A
-    factor's demos stay together, and equal set-ups too. Without --budget and --allocation, it lists what the last
-    `fsc recommend --save` ordered in this round, or prints the newest list again.
-
-    \b
-    fsc sheet collect my-study --budget 40
-    fsc sheet collect my-study --allocation camera_pose=30 --allocation lighting=10 --format csv
-    """
-    from factored_scaling.sheets import begin_collection, open_collection
-
-    if budget is not None and allocation:
-        raise InvalidInput("a budget and an allocation", where="--allocation", hint="give one of them")
-    forms, target = _forms(out, kind), Target.parse(study)
-    with target.study() as opened:
-        wanted = _allocation(target, opened, budget, strategy, allocation)
-        collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
-        for form in forms:
-            _write(_place(target, f"collect-{collection.number}", out, form), _collection(opened, collection, form))
-        done = sum(row.collected for row in collection.rows)
-        click.echo(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
-
-
 @sheet_command.command("import")
 @study_argument
 @click.argument("sheet", type=click.Path(path_type=Path))
@@ -135,27 +102,6 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
         taken = import_sheet(opened, sheet, operator, partial)
         things = "demos" if taken.collection else "trials"
         click.echo(f"{taken.new} {things} new of {taken.rows} rows")
-
-
-@sheet_command.command("labels")
-@study_argument
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
-def labels_command(study: str, out: Path | None) -> None:
-    """The episodes written on the lists, with factor and value, for `fsc label`.
-
-    \b
-    fsc sheet labels my-study --out labels.csv
-    fsc label recordings/fold-towel --csv labels.csv
-    """
-    from factored_scaling.sheets import labels_csv
-
-    with Target.parse(study).study() as opened:
-        text, without = labels_csv(opened)
-    if text.count("\n") == 1:
-        raise NotEnoughData("no row that is ticked off names its episode", hint="fill in the column episode")
-    _write(out if out is not None else Path("-"), text)
-    if without:
-        click.echo(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
 
 
 @sheet_command.command("status")
@@ -242,6 +188,61 @@ def close_command(study: str, early: bool) -> None:
             return
         new = scoring.close(early)
         click.echo(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
+
+
+@sheet_command.command("collect")
+@study_argument
+@click.option("--budget", type=int, metavar="K", help="Recommend K demos now and list those.")
+@click.option("--strategy", default="auto", show_default=True, help="How to spend the budget.")
+@click.option("--allocation", multiple=True, metavar="FACTOR=DEMOS", help="List these instead.")
+@out_option
+@format_option
+def collect_command(
+    study: str, budget: int | None, strategy: str, allocation: tuple[str, ...], out: Path | None, kind: str | None
+) -> None:
+    """Turn an allocation into an operator's list: which value of which factor each demonstration shows.
+
+    Values come from `values:` of each factor in study.yaml: those shown least so far, or the widest gaps of a range. A
+    factor's demos stay together, and equal set-ups too. Without --budget and --allocation, it lists what the last
+    `fsc recommend --save` ordered in this round, or prints the newest list again.
+
+    \b
+    fsc sheet collect my-study --budget 40
+    fsc sheet collect my-study --allocation camera_pose=30 --allocation lighting=10 --format csv
+    """
+    from factored_scaling.sheets import begin_collection, open_collection
+
+    if budget is not None and allocation:
+        raise InvalidInput("a budget and an allocation", where="--allocation", hint="give one of them")
+    forms, target = _forms(out, kind), Target.parse(study)
+    with target.study() as opened:
+        wanted = _allocation(target, opened, budget, strategy, allocation)
+        collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
+        for form in forms:
+            _write(_place(target, f"collect-{collection.number}", out, form), _collection(opened, collection, form))
+        done = sum(row.collected for row in collection.rows)
+        click.echo(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
+
+
+@sheet_command.command("labels")
+@study_argument
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
+def labels_command(study: str, out: Path | None) -> None:
+    """The episodes written on the lists, with factor and value, for `fsc label`.
+
+    \b
+    fsc sheet labels my-study --out labels.csv
+    fsc label recordings/fold-towel --csv labels.csv
+    """
+    from factored_scaling.sheets import labels_csv
+
+    with Target.parse(study).study() as opened:
+        text, without = labels_csv(opened)
+    if text.count("\n") == 1:
+        raise NotEnoughData("no row that is ticked off names its episode", hint="fill in the column episode")
+    _write(out if out is not None else Path("-"), text)
+    if without:
+        click.echo(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
 
 
 def _allocation(

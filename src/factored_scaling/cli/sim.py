@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.group import Group
 from factored_scaling.cli.show import json_option, print_json, print_table
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from factored_scaling.sim.video import Clip
 
 
-@click.group("sim")
+@click.group("sim", cls=Group)
 def sim_command() -> None:
     """See the simulators' tasks: what each factor means, how the expert does it, how a policy fails.
 

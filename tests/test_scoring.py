@@ -93,6 +93,23 @@ def test_labels_are_drawn_unless_a_seed_is_given(tmp_path: Path) -> None:
     assert labels[2] == labels[3]
 
 
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        {"preset": "fold-towel", "combinations": 2, "repeats": 3},
+        {"preset": "fold-towel", "combinations": 3, "repeats": 2},
+        {"preset": "fold-towel", "combinations": 2, "repeats": 2, "step_limit": 500},
+        {"preset": "pick-place", "combinations": 2, "repeats": 2},
+    ],
+)
+def test_a_queue_knows_when_study_yaml_asks_for_other_trials(
+    scoring: dict[str, object], study: Study, tmp_path: Path
+) -> None:
+    assert not Scoring.begin(study).outdated()
+    with Study.open(tmp_path / "study.db", settings=SPEC.changed(scoring=scoring)) as edited:
+        assert Scoring.open(edited).outdated()
+
+
 def test_hazard_and_step_limit_fail_and_say_why(study: Study) -> None:
     scoring = Scoring.begin(study)
     first, second = (trial.code for trial in scoring.trials()[:2])

@@ -18,7 +18,9 @@ def proxy_of_runs(study: Study, k: int = 1) -> list[tuple[RunRow, ProxyScore]]:
     kept = {document.key: document.body for document in study.store.documents(study.id, KIND)}
     runs = [run for run in study.runs() if run.digest in kept]
     if not runs:
-        raise NotEnoughData("no run has kept its similarities", hint="`fsc run` keeps them for simulated studies")
+        raise NotEnoughData(
+            "no run has kept its similarities", hint="`fsc run` keeps them in the simulator, and with `proxy:`"
+        )
     factors = kept[runs[0].digest]["factors"]
     scores = proxy_scores({run.digest: kept[run.digest]["nearest"][str(k)] for run in runs}, factors)
     return [(run, scores[run.digest]) for run in runs]

@@ -194,6 +194,13 @@ class Scoring:
 
     # --- for who leads the study
 
+    def outdated(self) -> bool:
+        """Whether study.yaml asks for other trials by now than those that are queued."""
+        wanted = self.study.spec.scoring_spec()
+        queued = {(trial.condition, trial.repeat) for trial in self.study.store.queue(self.id)}
+        asked = {(condition, repeat) for condition in wanted.conditions for repeat in range(1, wanted.repeats + 1)}
+        return (wanted.rubric, wanted.step_limit, asked) != (self.rubric, self.step_limit, queued)
+
     def standings(self) -> list[Standing]:
         """Every policy with its running mean and interval, in the order to train them. Unblinds."""
         store = self.study.store
@@ -216,7 +223,8 @@ class Scoring:
         """Hand the scores over to the study's runs, which are then done; returns how many trials that was.
 
         Before this, scores can be undone, and `Study.results(partial=True)` already uses them. With `early`, trials
-        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile.
+        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile. A queue in which
+        nothing was scored is dropped so, and its runs wait for another.
         """
         return self.study.store.close_evaluation(self.id, early)
 

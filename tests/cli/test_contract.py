@@ -208,6 +208,15 @@ def test_init_writes_what_plan_reads(fsc: Fsc, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "example").iterdir()] == ["study.yaml"]
 
 
+def test_two_factors_get_curves_of_their_own(fsc: Fsc, tmp_path: Path) -> None:
+    factors = ("--factor", "camera=6", "--factor", "light=6")
+    assert fsc("init", tmp_path / "two", *factors).returncode == 0
+    answer = fsc("plan", tmp_path / "two")
+    assert ("7 policies" in answer.stdout, answer.stderr) == (True, "")
+    assert fsc("init", tmp_path / "grouped", *factors, "--construction", "group").returncode == 0
+    assert "all factors share the only curve" in fsc("plan", tmp_path / "grouped").stderr
+
+
 def test_results_may_come_through_a_pipe(fsc: Fsc, study: Path) -> None:
     data = (study / "results.csv").read_bytes()
     args = ["--budget", "12", "--json"]

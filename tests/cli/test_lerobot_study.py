@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from tests.data.lerobot_cases import write
 
+from factored_scaling.cli.run import check_settings
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.files import read_spec
 from factored_scaling.study import Study
 
 Answer = subprocess.CompletedProcess[str]
@@ -85,6 +87,21 @@ def test_a_relative_path_lets_both_folders_move(fsc: Fsc, dataset: Path, monkeyp
     monkeypatch.chdir(dataset.parent)
     done(fsc("init", "study", "--dataset", dataset.name))
     assert f"dataset: ../{dataset.name}" in Path("study/study.yaml").read_text()
+
+
+def test_what_the_file_only_mentions_is_right_when_it_is_switched_on(fsc: Fsc, dataset: Path, tmp_path: Path) -> None:
+    done(fsc("init", tmp_path / "study", "--dataset", dataset))
+    declared = tmp_path / "study" / "study.yaml"
+    text = declared.read_text()
+    mentioned = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")]
+    settings = [line for line in mentioned if line.split(":")[0] in ("trainer", "policy", "scoring")]
+    assert len(settings) == 4
+    for setting in settings:
+        declared.write_text(f"{text}\n{setting}\n")
+        spec = read_spec(declared)
+        assert spec.scoring_spec().repeats == 2
+        if "lerobot" not in setting:  # that Python is not here
+            check_settings(spec, declared.parent)
 
 
 def test_labels_that_are_not_clean_stop_the_beginning(fsc: Fsc, dataset: Path, tmp_path: Path) -> None:
@@ -166,7 +183,10 @@ def test_a_dataset_of_the_new_episodes_alone_is_told(fsc: Fsc, dataset: Path, or
     root = write(dataset.with_name("second-day"), [20, 21])
     done(fsc("label", root, "--rule", "all: camera_pose"))
     told = done(fsc("extend", ordered, "--dataset", root))
-    assert "10 demos of the study are not in this dataset; training needs one that holds them all" in told
+    assert (
+        "10 demos of the study are not in this dataset; training needs one that holds them all: `fsc dataset merge`"
+        in told
+    )
 
 
 def test_labels_are_held_against_the_operators_list(fsc: Fsc, dataset: Path, ordered: Path) -> None:
@@ -190,8 +210,10 @@ def test_labels_are_held_against_the_operators_list(fsc: Fsc, dataset: Path, ord
 
 
 def test_a_dataset_elsewhere_is_told_before_training(fsc: Fsc, dataset: Path, ordered: Path) -> None:
-    told = done(fsc("extend", ordered, "--dataset", second_day(fsc, dataset, [20], "10: camera_pose")))
-    assert "`dataset:` in study.yaml names another dataset; point it to this one before training" in told
+    root = second_day(fsc, dataset, [20], "10: camera_pose")
+    told = done(fsc("extend", ordered, "--dataset", root))
+    where = f"`dataset:` in {ordered / 'study.yaml'} names another dataset"
+    assert f"{where}; write `dataset: {root}` there before training" in told
 
 
 def test_renumbered_episodes_are_the_same_demonstrations(fsc: Fsc, dataset: Path, ordered: Path) -> None:

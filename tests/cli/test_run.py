@@ -30,6 +30,20 @@ def test_a_group_is_one_bar_and_its_runs_end_one_by_one(capsys: pytest.CaptureFi
     assert named((4, 9, 6)) == "3 runs, 4 to 9,"
 
 
+def test_where_no_bars_are_drawn_a_line_tells_now_and_then_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
+    with Bars(0, 2, 1) as bars:
+        for now in (1.0, 59.0, 61.0, 62.0, 120.0, 122.0):
+            bars.hear(("train", (1,), int(now), 200, "loss 0.1"))
+    assert capsys.readouterr().err.splitlines() == [
+        "run 1 training: 61 of 200 (6:23 left)",
+        "run 1 training: 122 of 200 (5:22 left)",
+    ]
+
+
 @pytest.mark.slow
 def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make_study(tmp_path).close()

@@ -63,6 +63,24 @@ def test_from_the_sheet_to_curves(fsc: Any, lab: Path) -> None:
     assert answer["allocation"] == {"camera_pose": 0, "lighting": 10}
 
 
+def test_a_queue_that_study_yaml_has_outgrown_can_be_dropped(fsc: Any, lab: Path) -> None:
+    assert fsc("sheet", "evaluate", lab).stderr == ""
+    assert fsc("sheet", "evaluate", lab).stderr == ""
+    (lab / "study.yaml").write_text(STUDY.replace("repeats: 1", "repeats: 2"))
+    again = fsc("sheet", "evaluate", lab)
+    assert "evaluation 1: 6 trials, 6 to run" in again.stdout
+    assert again.stderr == (
+        "warning: `scoring:` in study.yaml is another since evaluation 1 was queued; "
+        f"`fsc sheet close {lab} --early` ends it, and the next is as study.yaml says\n"
+    )
+    told = fsc("sheet", "close", lab, "--early").stdout
+    assert told == (
+        f"evaluation 1 dropped: nothing was scored; its policies wait, `fsc sheet evaluate {lab}` queues them anew\n"
+    )
+    assert "evaluation 2: 12 trials, 12 to run" in fsc("sheet", "evaluate", lab).stdout
+    assert "3 pending" in fsc("runs", lab).stdout
+
+
 def test_the_same_sheet_is_printed_again_with_what_is_recorded(fsc: Any, lab: Path) -> None:
     first = fsc("sheet", "evaluate", lab, "--out", "-").stdout
     code = first.splitlines()[1].split(",")[1]

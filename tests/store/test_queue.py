@@ -298,13 +298,20 @@ class TestClosing:
     def test_open_trials_hold_it_up(self, store: Store, queue: Queue) -> None:
         with pytest.raises(InvalidInput, match="12 of 12 trials are not scored yet"):
             store.close_evaluation(queue.id)
-        with pytest.raises(InvalidInput, match="no trial is scored yet"):
-            store.close_evaluation(queue.id, early=True)
         first = queue.planned[0]
         store.append_entries(queue.id, [(first.code, score("a"))])
         assert store.close_evaluation(queue.id, early=True) == 1
         states = {run: store.run(run).state for run in queue.runs}
         assert states == {run: "done" if index == first.policy else "pending" for index, run in enumerate(queue.runs)}
+
+    def test_a_queue_without_scores_can_be_dropped_and_made_anew(self, store: Store, queue: Queue) -> None:
+        store.append_entries(queue.id, [(code, skip(code)) for code in queue.codes])
+        with pytest.raises(InvalidInput, match="every trial was left out; closed early, the queue is dropped"):
+            store.close_evaluation(queue.id)
+        assert store.close_evaluation(queue.id, early=True) == 0
+        assert {store.run(run).state for run in queue.runs} == {"pending"}
+        again = store.add_evaluation(queue.study, queue.runs, plan_queue(3, SCORING, 5), SCORING.rubric, None, 5)
+        assert store.evaluation(again).number == 2
 
     def test_a_run_that_was_finished_otherwise_holds_it_up_too(self, store: Store, queue: Queue) -> None:
         store.append_entries(queue.id, [(code, score(code)) for code in queue.codes])

@@ -123,7 +123,7 @@ class Day(RuleBasedStateMachine):
         complete = all(state != "open" for state, _ in self.states.values())
         if self.closed:
             assert self.store.close_evaluation(self.id, early) == 0
-        elif scored and (complete or early):
+        elif early or (scored and complete):
             assert self.store.close_evaluation(self.id, early) == scored
             self.closed = True
         else:

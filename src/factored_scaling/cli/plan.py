@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings
 from factored_scaling.cli.target import study_argument
 from factored_scaling.core.design import PlannedRun, plan, trials_per_policy
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
@@ -58,6 +58,8 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     each = trials if trials is not None else trials_per_policy(spec)
     print_table("What each construction costs", *_costs(chosen, each))
     _print_regret(chosen, each)
+    if len(spec.names) > 1 and chosen.construction != "screen" and len(chosen.combinations()) == 1:
+        print_warnings(["all factors share the only curve, so its policies do not tell them apart; `one` would"])
 
 
 def _columns(spec: StudySpec) -> list[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from factored_scaling.study import Study
     from factored_scaling.work import Message, WorkOptions
 
+QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so often that something goes on
+
 
 @click.command("run")
 @study_argument
@@ -86,6 +88,10 @@ def run_command(
         options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
         for warning in mixed_trainers(opened, folder):
             click.echo(f"warning: {warning}", err=True)
+        if not opened.spec.trainer and trainer and any(run.state == "pending" for run in opened.runs()):
+            updates = _own_updates(opened.spec, folder)
+            told = f"no `trainer:` in study.yaml: our own diffusion policy, {updates:,} updates for each run"
+            click.echo(f"{told}, on {device or 'cpu'}", err=True)
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
         trained = sum(run.state == "trained" for run in opened.runs())
@@ -117,6 +123,13 @@ def check_settings(spec: StudySpec, folder: Path) -> None:
     else:
         hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
+
+
+def _own_updates(spec: StudySpec, folder: Path) -> int:
+    from factored_scaling.trainers import trainer_settings
+    from factored_scaling.trainers.diffusion import DiffusionSettings
+
+    return DiffusionSettings.from_mapping(trainer_settings(spec), spec.policy, folder).config.updates
 
 
 def mixed_trainers(study: Study, folder: Path) -> list[str]:
@@ -198,7 +211,7 @@ class Bars:
         self._all = self._progress.add_task("runs", total=total, completed=done, note="")
         self._tasks: dict[tuple[int, ...], Any] = {}
         self._begun, self._total, self._first = _now(), total, done
-        self._done = done
+        self._done, self._told = done, self._begun
         self._share: dict[int, float] = {}
         self._workers = workers
 
@@ -228,6 +241,9 @@ class Bars:
             # training is nearly all of a run's time; rolling out is taken as the last tenth
             share = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
             self._share.update(dict.fromkeys(runs, share))
+            if not self._live and _now() - self._told >= QUIET_SECONDS:
+                self._told = _now()
+                self._console.print(f"{label.strip()}: {done} of {total} ({self._time_left() or note})", markup=False)
         else:
             self._close(kind, runs[0], note)
         self._remove([group for group in self._tasks if not any(run in self._share for run in group)])

@@ -174,6 +174,7 @@ def _extend_from(
     opened: Study, study: str, root: Path, order: dict[str, Any] | None, compare: bool, as_json: bool
 ) -> None:
     """Extend by the episodes of a labelled dataset that the study does not have yet."""
+    from factored_scaling.cli.start import seen_from
     from factored_scaling.data.lerobot.collection import collected, labelled
 
     wanted = order["allocation"] if order else None
@@ -197,7 +198,8 @@ def _extend_from(
         click.echo("nothing was ordered in this round, so there is nothing to hold it against")
     home = Target.parse(study).folder or Path()
     if opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve():
-        click.echo("`dataset:` in study.yaml names another dataset; point it to this one before training")
+        there = f"`dataset:` in {home / 'study.yaml'}"
+        click.echo(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
     if compare:
         click.echo(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
         return

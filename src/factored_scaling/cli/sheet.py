@@ -71,6 +71,11 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
             raise InvalidInput(what, hint="score and close them first, or print them again without --run and --seed")
         if waiting:
             scoring = Scoring.open(opened)
+            if scoring.outdated():
+                what = f"`scoring:` in study.yaml is another since evaluation {scoring.number} was queued"
+                print_warnings(
+                    [f"{what}; `fsc sheet close {study} --early` ends it, and the next is as study.yaml says"]
+                )
         else:
             scoring = Scoring.begin(opened, [opened.run(run).id for run in runs] or None, seed)
         for form in forms:
@@ -169,7 +174,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
 
 @sheet_command.command("close")
 @study_argument
-@click.option("--early", is_flag=True, help="Leave out the trials that nobody scored.")
+@click.option("--early", is_flag=True, help="Leave out the trials that nobody scored; all of them, if none was.")
 def close_command(study: str, early: bool) -> None:
     """Hand the scores over to the study: they become trials of their runs, which are then done.
 
@@ -187,6 +192,10 @@ def close_command(study: str, early: bool) -> None:
             click.echo(f"evaluation {scoring.number} is closed already")
             return
         new = scoring.close(early)
+        if not scoring.progress().scored:
+            again = f"`fsc sheet evaluate {study}` queues them anew"
+            click.echo(f"evaluation {scoring.number} dropped: nothing was scored; its policies wait, {again}")
+            return
         click.echo(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
 
 

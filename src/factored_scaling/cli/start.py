@@ -30,6 +30,21 @@ nominal: {nominal}           # demonstrations that vary nothing
 construction: {construction}  # a curve per factor (one), two (pair) or disjoint group (group); no curves (screen)
 {groups}points: {points}            # policies per curve, sizes equally spaced from 0 to all
 seeds: {seeds}             # training seeds per policy
+{robot}"""
+
+# what a study of a real robot's recordings also says; `fsc run` and `fsc sheet` do with these defaults
+ROBOT = """
+# A factor may also say what demonstrations show, and what trials show that no demonstration does:
+#   lighting: {demos: 30, values: [ceiling, desk lamp], test_values: [red lamp]}
+
+# What trains the policies; without it, our own diffusion policy does:
+#   trainer: {kind: lerobot, python: /path/to/lerobot/bin/python}
+#   trainer: {command: "python train.py {episodes_file} {folder}"}
+# What it should build:
+#   policy: {updates: 20000}
+
+# How people score trials, by `success`, `fold-towel`, `mouse-in-drawer` or levels of your own:
+#   scoring: {rubric: success, combinations: 10, repeats: 2}
 """
 
 
@@ -43,7 +58,11 @@ seeds: {seeds}             # training seeds per policy
     "--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset: factors and demos from it."
 )
 @click.option("--leave-out", is_flag=True, help="With --dataset: begin without episodes that have no usable label.")
-@click.option("--construction", type=click.Choice(CONSTRUCTIONS), default="group", show_default=True)
+@click.option(
+    "--construction",
+    type=click.Choice(CONSTRUCTIONS),
+    help="Which policies to train; group by default, and one for two factors, which a group would not tell apart.",
+)
 @click.option("--points", default=4, show_default=True, help="Policies per curve.")
 @click.option("--seeds", default=1, show_default=True, help="Training seeds per policy.")
 @click.option("--name", help="The study's name; the folder's by default.")
@@ -53,7 +72,7 @@ def init_command(
     nominal: int,
     dataset: Path | None,
     leave_out: bool,
-    construction: str,
+    construction: str | None,
     points: int,
     seeds: int,
     name: str | None,
@@ -83,8 +102,9 @@ def init_command(
         index = _labelled(dataset, leave_out)
         varied = dict.fromkeys(episode.factor for episode in index.episodes if episode.factor is not None)
         given, nominal = {name: index.count(name) for name in varied}, index.count(None)
+    construction = construction or ("one" if len(given) < 3 else "group")
     named = name or folder.resolve().name
-    home = None if dataset is None else _seen_from(folder, dataset)
+    home = None if dataset is None else seen_from(folder, dataset)
     spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     moderate(spec)
     write_text(declared, _yaml(spec))
@@ -96,7 +116,7 @@ def init_command(
             raise
     for path in (declared, record)[: 2 if factors else 1]:
         click.echo(f"wrote {path}")
-    edit = "choose `policy:` and `trainer:` in it, then " if dataset else "" if factors else "edit the factors, then "
+    edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if factors else "edit the factors, then "
     click.echo(f"next: {edit}`fsc plan {folder}`")
 
 
@@ -119,7 +139,7 @@ def _labelled(root: Path, leave_out: bool) -> Dataset:
     return index
 
 
-def _seen_from(folder: Path, dataset: Path) -> str:
+def seen_from(folder: Path, dataset: Path) -> str:
     """A path for study.yaml: relative where it was given so, so that both folders can move together."""
     return str(dataset) if dataset.is_absolute() else os.path.relpath(dataset.resolve(), folder.resolve())
 
@@ -139,6 +159,7 @@ def _yaml(spec: StudySpec) -> str:
         groups=line,
         points=spec.points,
         seeds=spec.seeds,
+        robot="" if spec.dataset is None else ROBOT,
     )
 
 

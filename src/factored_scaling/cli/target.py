@@ -121,8 +121,13 @@ class Target:
             return spec, Results()
         with self.study() as study:
             spec, results, unfinished = study.spec, study.results(partial), study.unfinished()
+            waiting = any(run.state == "trained" for run in study.runs())
         if required and not results.rows:
-            hint = "--partial uses what is recorded so far" if unfinished else "`fsc runs STUDY` shows what is pending"
+            hint = "`fsc runs STUDY` shows what is pending"
+            if waiting:
+                hint = "policies are trained and wait for trials; `fsc sheet status STUDY` tells how far the scoring is"
+            if unfinished:
+                hint = "--partial uses what is recorded so far"
             raise NotEnoughData("no finished run has scores yet", hint=hint)
         if unfinished and not partial:
             click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)

@@ -193,8 +193,9 @@ def close(connection: Connection, now: float, evaluation: int, early: bool) -> i
         what = f"{len(left)} of {len(every)} trials are not scored yet"
         raise InvalidInput(what, where=f"evaluation {header.number}", hint="score or skip them, or close it early")
     by_run = scored_by_run(header.number, every)
-    if not by_run:
-        raise InvalidInput("no trial is scored yet", where=f"evaluation {header.number}")
+    if not by_run and not early:
+        hint = "closed early, the queue is dropped and another can be made"
+        raise InvalidInput("every trial was left out", where=f"evaluation {header.number}", hint=hint)
     done = [run_id for run_id in by_run if require_run(connection, run_id, lock=True).state == "done"]
     if done and not early:
         what = f"run {done[0]} was finished otherwise meanwhile and takes no more trials"

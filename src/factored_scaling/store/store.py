@@ -288,7 +288,7 @@ class Store:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
 
         With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
-        meanwhile; runs without any score stay as they are.
+        meanwhile; runs without any score stay as they are, also when nothing at all was scored.
         """
         with self._database.writing() as connection:
             return queue.close(connection, self._database.now(connection), evaluation, early)

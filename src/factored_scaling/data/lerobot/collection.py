@@ -85,9 +85,8 @@ class Collected:
         for index, was, now in self.relabelled:
             said.append(f"episode {index} is {was} in the study and labelled {now} now; the study keeps {was}")
         if self.gone:
-            said.append(
-                f"{self.gone} demos of the study are not in this dataset; training needs one that holds them all"
-            )
+            whole = "training needs one that holds them all: `fsc dataset merge`"
+            said.append(f"{self.gone} demos of the study are not in this dataset; {whole}")
         return said
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import glob
-import math
 import os
 import socket
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from factored_scaling.core.checks import real, shown
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
@@ -22,10 +19,8 @@ from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.scores import Result, Trial, result_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
-from factored_scaling.store import Measurement, RoundRow, RunRow, Store
-
-# What a caller may tell of a run: one mean score, scores of single trials, trials, or any of the first two per factor.
-Told = float | Sequence[float] | Sequence[Trial] | Mapping[str, "float | Sequence[float]"]
+from factored_scaling.store import RoundRow, RunRow, Store
+from factored_scaling.told import Told, check_factors, fresh, measured, read_told, rows_of
 
 DAY = 24 * 3600.0
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
@@ -194,7 +189,7 @@ class Study:
 
     def tell(self, run_id: int, outcome: Told) -> Result | None:
         """Record a run's whole outcome and finish it, whether it was asked for or not."""
-        trials, means = _told(outcome, self.spec)
+        trials, means = read_told(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
         if trials:
@@ -207,7 +202,7 @@ class Study:
     def record(self, run_id: int, trials: Sequence[Trial]) -> int:
         """Append trials to a run that is not finished yet; returns how many were new."""
         for trial in trials:
-            _check_factors(trial.factor, self.spec)
+            check_factors(trial.factor, self.spec)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id))
 
     def finish(self, run_id: int) -> None:
@@ -246,17 +241,17 @@ class Study:
         full-data policy is often listed under every one) count once; so do rows that are stored already. Returns how
         many scores were new.
         """
-        planned, told = self._measured(results, source)
+        planned, told = measured(self.spec, self.dataset, results, source)
         stored = self.store.study_scores(self.id)
         known = {run.digest: stored.get(run.id, []) for run in self.runs()}
-        fresh = {digest: _fresh(means, known.get(digest, [])) for digest, means in told.items()}
+        new = {digest: fresh(means, known.get(digest, [])) for digest, means in told.items()}
         # From here on nothing is refused any more: the file is taken in whole or not at all.
         ids = self.store.add_runs(self.id, self.round.index, list(planned.values()))
         for run_id, digest in zip(ids, planned, strict=True):
-            if fresh[digest]:
-                self.store.append_scores(run_id, fresh[digest])
+            if new[digest]:
+                self.store.append_scores(run_id, new[digest])
             self.finish(run_id)
-        return sum(len(means) for means in fresh.values())
+        return sum(len(means) for means in new.values())
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
@@ -266,7 +261,7 @@ class Study:
         for run in self.runs():
             if partial or run.state == "done":
                 told = [*trials.get(run.id, []), *scored.get(run.id, [])]
-                rows += _rows(run, told, means.get(run.id, []))
+                rows += rows_of(run, told, means.get(run.id, []))
         return Results(tuple(rows))
 
     def unfinished(self) -> list[RunRow]:
@@ -304,7 +299,7 @@ class Study:
         if not episodes:
             raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
         for episode in episodes:
-            _check_factors((episode.factor,) if episode.factor is not None else (), spec)
+            check_factors((episode.factor,) if episode.factor is not None else (), spec)
         added = {name: sum(episode.factor == name for episode in episodes) for name in spec.names}
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
@@ -324,30 +319,6 @@ class Study:
                 "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )
 
-    def _measured(self, results: Results, source: str) -> tuple[dict[str, PlannedRun], dict[str, list[Measurement]]]:
-        """The runs that rows belong to, and what the rows say of them, by digest."""
-        spec, dataset = self.spec, self.dataset
-        planned: dict[str, PlannedRun] = {}
-        told: dict[str, list[Measurement]] = {}
-        repeats: Counter[tuple[Any, ...]] = Counter()
-        seen: set[tuple[Any, ...]] = set()
-        for index, row in enumerate(results.rows):
-            demos, own = resolve(spec, row)
-            identity = (demos, row.seed, row.factor, row.score, row.trials)
-            repeats[own, identity] += 1  # the same under one curve twice is two measurements
-            if (identity, repeats[own, identity]) in seen:
-                continue
-            seen.add((identity, repeats[own, identity]))
-            counts = dict(zip(spec.names, demos, strict=True))
-            run = PlannedRun(run_spec(spec, dataset, counts, row.seed or 0), counts, ())
-            try:
-                measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
-            except InvalidInput as error:
-                raise error.at(f"{source}: {row.place}") from None
-            planned.setdefault(run.spec.digest, run)
-            told.setdefault(run.spec.digest, []).append(measurement)
-        return planned, told
-
     def _taken(self, row: RunRow) -> Run:
         self._tokens[row.id] = row.lease_token
         return Run(row.id, row.spec, row.demos, row.lease_token)
@@ -365,18 +336,12 @@ def worker_name() -> str:
 
 def _check_counts(spec: StudySpec, dataset: Dataset) -> None:
     for episode in dataset.episodes:
-        _check_factors((episode.factor,) if episode.factor is not None else (), spec)
+        check_factors((episode.factor,) if episode.factor is not None else (), spec)
     for name, size in [(None, spec.nominal), *spec.sizes.items()]:
         if dataset.count(name) != size:
             raise InvalidInput(
                 f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the spec {size}"
             )
-
-
-def _check_factors(factor: Sequence[str], spec: StudySpec) -> None:
-    for name in factor:
-        if name != "*" and name not in spec.names:
-            raise UnknownFactor(name, spec.names)
 
 
 def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:
@@ -397,57 +362,3 @@ def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> t
             taken.add(f"{name}/{index}")
             made.append(Episode(f"{name}/{index}", factor))
     return tuple(made)
-
-
-def _fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Measurement]:
-    """What is told and not stored yet; nothing that is stored may be told otherwise under the same source."""
-    sources = {(m.factor, m.source): m for m in stored}
-    left = Counter((m.factor, m.score, m.trials) for m in stored)
-    fresh = []
-    for measurement in told:
-        same = (measurement.factor, measurement.score, measurement.trials)
-        if left[same] > 0:
-            left[same] -= 1
-            continue
-        known = sources.get((measurement.factor, measurement.source))
-        if known is not None:
-            raise InvalidInput(
-                f"is stored already with score {known.score:g}, not {measurement.score:g}",
-                where=measurement.source,
-                hint="results never change; import a correction under another file name",
-            )
-        fresh.append(measurement)
-    return fresh
-
-
-def _rows(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
-    """One row per condition of a run's trials, and one per mean that was told."""
-    by_factor: dict[tuple[str, ...], list[float]] = {}
-    for trial in trials:
-        by_factor.setdefault(trial.factor, []).append(trial.score)
-    place = f"run {run.id}"
-    rows = [
-        Row(math.fsum(scores) / len(scores), run.demos, None, None, len(scores), run.seed, factor, place)
-        for factor, scores in by_factor.items()
-    ]
-    return rows + [Row(m.score, run.demos, None, None, m.trials, run.seed, m.factor, place) for m in means]
-
-
-def _told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement]]:
-    parts: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {"": outcome}
-    trials: list[Trial] = []
-    means: list[Measurement] = []
-    for name, part in parts.items():
-        factor = tuple(name.split("+")) if name else ()
-        _check_factors(factor, spec)
-        mean = float(part) if isinstance(part, bool) else real(part)
-        if mean is not None:
-            means.append(Measurement(mean, None, factor, "told"))
-        elif isinstance(part, str | bytes | Mapping) or not isinstance(part, Iterable):
-            raise InvalidInput(f"expected a score or scores, not {shown(part)}", where=name)
-        else:
-            key = f"told/{name}" if name else "told"
-            trials += [t if isinstance(t, Trial) else Trial(f"{key}/{k}", t, factor) for k, t in enumerate(part)]
-    for trial in trials:
-        _check_factors(trial.factor, spec)
-    return trials, means

@@ -1,0 +1,108 @@
+"""What is said of runs: trials and means as callers tell them, rows of a file, and back again as rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from factored_scaling.core.checks import real, shown
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.design import PlannedRun, run_spec
+from factored_scaling.core.results import Results, Row, resolve
+from factored_scaling.core.scores import Trial
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.store import Measurement, RunRow
+
+# What a caller may tell of a run: one mean score, scores of single trials, trials, or any of the first two per factor.
+Told = float | Sequence[float] | Sequence[Trial] | Mapping[str, "float | Sequence[float]"]
+
+
+def check_factors(factor: Sequence[str], spec: StudySpec) -> None:
+    """Every factor that is named is one of the study; `*` stands for all."""
+    for name in factor:
+        if name != "*" and name not in spec.names:
+            raise UnknownFactor(name, spec.names)
+
+
+def read_told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement]]:
+    """Trials and means of whatever a caller told."""
+    parts: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {"": outcome}
+    trials: list[Trial] = []
+    means: list[Measurement] = []
+    for name, part in parts.items():
+        factor = tuple(name.split("+")) if name else ()
+        check_factors(factor, spec)
+        mean = float(part) if isinstance(part, bool) else real(part)
+        if mean is not None:
+            means.append(Measurement(mean, None, factor, "told"))
+        elif isinstance(part, str | bytes | Mapping) or not isinstance(part, Iterable):
+            raise InvalidInput(f"expected a score or scores, not {shown(part)}", where=name)
+        else:
+            key = f"told/{name}" if name else "told"
+            trials += [t if isinstance(t, Trial) else Trial(f"{key}/{k}", t, factor) for k, t in enumerate(part)]
+    for trial in trials:
+        check_factors(trial.factor, spec)
+    return trials, means
+
+
+def measured(
+    spec: StudySpec, dataset: Dataset, results: Results, source: str
+) -> tuple[dict[str, PlannedRun], dict[str, list[Measurement]]]:
+    """The runs that rows belong to, and what the rows say of them, by digest."""
+    planned: dict[str, PlannedRun] = {}
+    told: dict[str, list[Measurement]] = {}
+    repeats: Counter[tuple[Any, ...]] = Counter()
+    seen: set[tuple[Any, ...]] = set()
+    for index, row in enumerate(results.rows):
+        demos, own = resolve(spec, row)
+        identity = (demos, row.seed, row.factor, row.score, row.trials)
+        repeats[own, identity] += 1  # the same under one curve twice is two measurements
+        if (identity, repeats[own, identity]) in seen:
+            continue
+        seen.add((identity, repeats[own, identity]))
+        counts = dict(zip(spec.names, demos, strict=True))
+        run = PlannedRun(run_spec(spec, dataset, counts, row.seed or 0), counts, ())
+        try:
+            measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
+        except InvalidInput as error:
+            raise error.at(f"{source}: {row.place}") from None
+        planned.setdefault(run.spec.digest, run)
+        told.setdefault(run.spec.digest, []).append(measurement)
+    return planned, told
+
+
+def fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Measurement]:
+    """What is told and not stored yet; nothing that is stored may be told otherwise under the same source."""
+    sources = {(m.factor, m.source): m for m in stored}
+    left = Counter((m.factor, m.score, m.trials) for m in stored)
+    found = []
+    for measurement in told:
+        same = (measurement.factor, measurement.score, measurement.trials)
+        if left[same] > 0:
+            left[same] -= 1
+            continue
+        known = sources.get((measurement.factor, measurement.source))
+        if known is not None:
+            raise InvalidInput(
+                f"is stored already with score {known.score:g}, not {measurement.score:g}",
+                where=measurement.source,
+                hint="results never change; import a correction under another file name",
+            )
+        found.append(measurement)
+    return found
+
+
+def rows_of(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
+    """One row per condition of a run's trials, and one per mean that was told."""
+    by_factor: dict[tuple[str, ...], list[float]] = {}
+    for trial in trials:
+        by_factor.setdefault(trial.factor, []).append(trial.score)
+    place = f"run {run.id}"
+    rows = [
+        Row(math.fsum(scores) / len(scores), run.demos, None, None, len(scores), run.seed, factor, place)
+        for factor, scores in by_factor.items()
+    ]
+    return rows + [Row(m.score, run.demos, None, None, m.trials, run.seed, m.factor, place) for m in means]

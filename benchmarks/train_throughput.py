@@ -80,11 +80,10 @@ def plain(table: FrameTable, config: DiffusionConfig, device: str, seconds: floa
 def in_flight(table: FrameTable, config: DiffusionConfig, device: str, count: int) -> Iterator[Callable[[], None]]:
     """`count` policies ready to go; what is yielded starts one update of each."""
     shared = DeviceFrames.of(table, device)
-    place = {id_: index for index, id_ in enumerate(table.ids)}
     with _compiler(COMPILED), tempfile.TemporaryDirectory() as folder:
         # Training sets of different sizes, as in a study.
         jobs = [Job(table.ids[: len(table.ids) - s % 6], config, s, Path(folder) / str(s)) for s in range(count)]
-        flights = [Flight(shared, table, place, job, COMPILED) for job in jobs]
+        flights = [Flight(shared, table, job, COMPILED) for job in jobs]
         for flight in flights:
             flight.capture()
 

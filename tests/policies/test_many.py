@@ -48,9 +48,8 @@ def test_together_is_as_alone_and_one_that_diverges_fails_alone(
 
 def test_the_identity_needs_no_images(make_dots: Callable[..., FrameTable], tiny: DiffusionConfig) -> None:
     table = make_dots(5)
-    place = {id_: index for index, id_ in enumerate(table.ids)}
     job = Job((table.ids[3], table.ids[0]), tiny, 4, Path())
-    assert _identity(table, place, job) == identity_of(table.select(job.episodes), tiny.to_mapping(), 4)
+    assert _identity(table, job) == identity_of(table.select(job.episodes), tiny.to_mapping(), 4)
 
 
 def test_policies_with_training_sets_of_any_size_share_one_compiled_loss(

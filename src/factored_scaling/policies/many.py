@@ -64,8 +64,7 @@ def train_many(
     """
     if not device.startswith("cuda"):
         return _one_by_one(table, jobs, progress, device, checkpoint_every)
-    place = {id_: index for index, id_ in enumerate(table.ids)}
-    waiting = [job for job in jobs if not finished(job.folder, _identity(table, place, job))]
+    waiting = [job for job in jobs if not finished(job.folder, _identity(table, job))]
     total = sum(job.config.updates for job in jobs)
     done = total - sum(job.config.updates for job in waiting)
     if not waiting:
@@ -76,7 +75,7 @@ def train_many(
     with _compiler(compiled):
         for start in range(0, len(waiting), side_by_side):
             batch = waiting[start : start + side_by_side]
-            flights = [Flight(frames, table, place, job, compiled) for job in batch]
+            flights = [Flight(frames, table, job, compiled) for job in batch]
             _fly(flights, checkpoint_every, failures, _offset(progress, done, total))
             done += sum(job.config.updates for job in batch)
             del flights
@@ -100,12 +99,10 @@ def frames_on(table: FrameTable, device: str) -> DeviceFrames:
 class Flight:
     """One policy in training on a stream of its own."""
 
-    def __init__(
-        self, frames: DeviceFrames, table: FrameTable, place: dict[str, int], job: Job, compiled: bool
-    ) -> None:
+    def __init__(self, frames: DeviceFrames, table: FrameTable, job: Job, compiled: bool) -> None:
         self.job = job
-        self.identity = _identity(table, place, job)
-        rows = torch.from_numpy(_rows(table, place, job.episodes)).to(frames.state.device)
+        self.identity = _identity(table, job)
+        rows = torch.from_numpy(table.rows_of(job.episodes)).to(frames.state.device)
         self.learner: DiffusionLearner = build_learner(frames, rows, job.config, job.seed)
         self.training = Training(self.learner, job.config.optimisation)
         self.points = ResumePoints(job.folder)
@@ -255,23 +252,6 @@ def _compiler(compiled: bool) -> Iterator[None]:
         dynamo.recompile_limit = before
 
 
-def _rows(
-    table: FrameTable, place: dict[str, int], episodes: Sequence[str]
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The frames of the episodes, in the order in which `table.select` would put them."""
-    missing = [id_ for id_ in episodes if id_ not in place]
-    if missing:
-        raise InvalidInput(f"no frames for episode {missing[0]!r} ({len(missing)} missing)")
-    spans = [np.arange(table.starts[place[id_]], table.starts[place[id_] + 1]) for id_ in episodes]
-    return np.concatenate(spans)
-
-
-def _identity(table: FrameTable, place: dict[str, int], job: Job) -> str:
+def _identity(table: FrameTable, job: Job) -> str:
     """The identity that training alone would have, without copying the images."""
-    rows = _rows(table, place, job.episodes)
-    lengths = [int(table.starts[place[id_] + 1] - table.starts[place[id_]]) for id_ in job.episodes]
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    images = np.broadcast_to(np.zeros((), np.uint8), (len(rows), *table.images.shape[1:]))
-    factors = tuple(table.factors[place[id_]] for id_ in job.episodes)
-    subset = FrameTable(images, table.state[rows], table.action[rows], starts, job.episodes, factors)
-    return identity_of(subset, job.config.to_mapping(), job.seed)
+    return identity_of(table.outline(job.episodes), job.config.to_mapping(), job.seed)

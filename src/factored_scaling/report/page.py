@@ -11,6 +11,7 @@ from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
+from factored_scaling.report.pages import templates
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg, write_whole
 from factored_scaling.report.surface import surface_content
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
@@ -38,19 +39,9 @@ def write_report(report: ReportInput, path: Path | str) -> Path:
 
 def render(report: ReportInput) -> str:
     """The page as text."""
-    import jinja2
-
     if not report.recommendations:
         raise InvalidInput("a report needs at least one recommendation", hint="`equal` needs no results")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("factored_scaling", "report/templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("report.html.j2").render(_content(report))
+    return templates().get_template("report.html.j2").render(_content(report))
 
 
 def _content(report: ReportInput) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.rubric import Rubric
+from factored_scaling.report.pages import templates
 from factored_scaling.version import __version__
 
 
@@ -81,17 +82,9 @@ def qr_code(text: str) -> str:
 
 
 def _render(template: str, content: Mapping[str, Any]) -> str:
-    import jinja2
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("factored_scaling", "report/templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates()
     environment.filters["words"] = lambda text: str(text).replace("_", " ")
     codes = {code: Markup(svg) for code, svg in content.get("qr", {}).items()}
     return environment.get_template(template).render({**content, "qr": codes, "version": __version__})

@@ -41,6 +41,15 @@ def test_next_weighs_acting_now_against_every_step(fsc: Fsc, screening: Path) ->
     assert data["next"] is None or data["next"]["gain"] > data["next"]["needed"]
 
 
+def test_acting_now_is_what_recommend_says(fsc: Fsc, screening: Path) -> None:
+    scores = (screening, screening / "results.csv", "--budget", "60", "--json")
+    now = json.loads(fsc("next", *scores).stdout)["act_now"]
+    answer = json.loads(fsc("recommend", *scores).stdout)
+    assert now["allocation"] == answer["allocation"]
+    assert now["expected"] == answer["surface"]["predicted"]["mean"]
+    assert now["regret"] == answer["surface"]["regret"]
+
+
 def test_next_adds_what_it_advises_to_the_record(fsc: Fsc, screening: Path) -> None:
     assert fsc("import", screening, screening / "results.csv").returncode == 0
     before = len(json.loads(fsc("runs", screening, "--json").stdout)["runs"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.show import json_option, percent, print_json, print_table
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.next_step import Advice, Step, advise
+from factored_scaling.core.recommend import Recommendation, recommend
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import fit_surface
 from factored_scaling.core.surface_sample import Effort
@@ -61,6 +64,7 @@ def next_command(
     advice = advise(
         surface, measured, budget, trials=trials, policy_cost=policy_cost, trial_cost=trial_cost, worth=least
     )
+    advice = _as_recommended(advice, recommend(spec, measured, budget))
     added = _add(target, advice) if add else []
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
@@ -74,6 +78,13 @@ def next_command(
     click.echo(_verdict(advice))
     if added:
         click.echo(f"added as runs {', '.join(str(run) for run in added)}; `fsc run` or `fsc record` fills them")
+
+
+def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
+    """Acting now in the words of `fsc recommend`: other draws give another order that is as good, and would puzzle."""
+    assert now.surface is not None
+    said = now.surface
+    return replace(advice, order=now.allocation, expected=said.predicted.mean, regret=said.regret)
 
 
 def _row(spec: StudySpec, step: Step) -> list[str]:

@@ -165,7 +165,7 @@ class TestEvaluation:
         with pytest.raises(StudyMissing, match="no trials are queued yet"):
             import_sheet(study, sheet, "ada")
         Scoring.begin(study, seed=1)
-        with pytest.raises(InvalidInput, match="is it the sheet of another study"):
+        with pytest.raises(InvalidInput, match="is it an earlier sheet, or one of another study"):
             import_sheet(study, sheet, "ada")
 
     @pytest.mark.parametrize(

@@ -295,7 +295,9 @@ def _by_code(rows: _Rows, known: Mapping[str, object]) -> Iterator[tuple[str, st
             raise InvalidInput(what, where=where, hint="compare it with the printed sheet")
         if code not in known:
             raise InvalidInput(
-                f"there is no {code} on this sheet", where=where, hint="is it the sheet of another study?"
+                f"there is no {code} on this sheet",
+                where=where,
+                hint="is it an earlier sheet, or one of another study?",
             )
         if code in places:
             raise InvalidInput(f"{code} is already in {places[code]}", where=where, hint="keep one of them")

@@ -135,6 +135,9 @@ def test_from_a_recommendation_to_the_next_round(fsc: Any, lab: Path) -> None:
     again = fsc("extend", lab, "--ticked")
     assert again.returncode == 2
     assert "nothing was ticked off in this round" in again.stderr
+    stale = fsc("sheet", "collect", lab)
+    assert (stale.returncode, stale.stdout) == (2, "")
+    assert "the lists made so far belong to earlier rounds; `fsc sheet collect STUDY --budget K`" in stale.stderr
 
 
 def test_episodes_on_the_list_become_labels(fsc: Any, lab: Path) -> None:

@@ -76,6 +76,12 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(folder: Path) -> None:
     assert "--port 0" in done.stderr
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_host_that_is_elsewhere_is_no_matter_of_the_port(host: str) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot listen there \(.*\); give an address of this machine as --host"):
+        bind(host, 0)
+
+
 def test_without_the_extra_it_says_what_to_install(folder: Path) -> None:
     call = f"main(['serve', {str(folder)!r}])"
     code = f"import sys; sys.modules['fastapi'] = None; from factored_scaling.cli import main; {call}"

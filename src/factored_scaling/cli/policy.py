@@ -181,7 +181,8 @@ def _loader(
 
         return lambda: ServedDiffusion(folder, device or "cpu", seed)
     if not _is_run(folder):
-        raise CheckpointError("no trained policy here", where=str(folder), hint="`fsc run` trains it")
+        hint = "`fsc run` trains it; what a command of your own trained, a program of your own serves"
+        raise CheckpointError("no trained policy here", where=str(folder), hint=hint)
     if python is None:
         what, hint = "LeRobot trained this policy", "give the Python that has LeRobot"
         raise InvalidInput(what, where="--python", hint=hint)

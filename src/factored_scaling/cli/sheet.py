@@ -267,10 +267,13 @@ def _allocation(
         answer = study.recommend(budget, strategy, weights=target.remix_weights(None, strategy))
         print_warnings(answer.warnings)
         return answer.allocation
-    order = study.ordered()
-    # an order is listed once: a list made since is printed again
-    listed = any(collection.created >= study.round.created for collection in collections(study))
-    return dict(order["allocation"]) if order is not None and not listed else None
+    order, every = study.ordered(), collections(study)
+    if any(collection.created >= study.round.created for collection in every):
+        return None  # an order is listed once: a list made since is printed again
+    if order is None and every:  # an old list on the bench would be followed twice
+        what = "the lists made so far belong to earlier rounds"
+        raise NotEnoughData(what, hint="`fsc sheet collect STUDY --budget K` makes one for this round")
+    return None if order is None else dict(order["allocation"])
 
 
 def _collection(study: Study, collection: Collection, form: str) -> str:

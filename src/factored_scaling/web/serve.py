@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import ipaddress
@@ -62,9 +63,9 @@ def bind(host: str, port: int) -> Address:
     except (OSError, OverflowError) as error:
         listening.close()
         what = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(
-            f"cannot listen there ({what})", where=f"{host}:{port}", hint="choose another --port, or --port 0 for any"
-        ) from None
+        here = not isinstance(error, socket.gaierror) and getattr(error, "errno", None) != errno.EADDRNOTAVAIL
+        hint = "choose another --port, or --port 0 for any" if here else "give an address of this machine as --host"
+        raise InvalidInput(f"cannot listen there ({what})", where=f"{host}:{port}", hint=hint) from None
     return Address(host, listening.getsockname()[1], listening)
 
 

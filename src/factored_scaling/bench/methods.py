@@ -16,7 +16,7 @@ from factored_scaling.core.allocate import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, demos_at, plan
-from factored_scaling.core.recommend import FITS, STRATEGIES, fit_curves, recommend, report_curves
+from factored_scaling.core.recommend import FITS, STANDS_OUT, STRATEGIES, fit_curves, recommend, report_curves
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.core.surface import Surface, fit_surface
@@ -24,7 +24,6 @@ from factored_scaling.core.surface_report import Estimate
 from factored_scaling.errors import InvalidInput, UnknownName
 
 SWITCH = "switch"
-STANDS_OUT = 0.8
 DEFAULT = (
     "equal",
     "greedy",
@@ -153,7 +152,7 @@ class Bench:
 def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: int) -> Mapping[str, int]:
     """What `recommend` does for these strategies, without its thousands of refits; a test holds them together.
 
-    `switch` is no strategy of `recommend`: Top when a curve is the best buy in 80% of the refits, else All.
+    `switch` is what `recommend` calls `auto` on power-law curves: Top when the best stands out, else All.
     """
     gains = [curve.slope(budget) for curve in curves]
     if strategy == SWITCH:

@@ -187,6 +187,7 @@ def test_a_dataset_of_the_new_episodes_alone_is_told(fsc: Fsc, dataset: Path, or
         "10 demos of the study are not in this dataset; training needs one that holds them all: `fsc dataset merge`"
         in told
     )
+    assert "names another dataset" not in told
 
 
 def test_labels_are_held_against_the_operators_list(fsc: Fsc, dataset: Path, ordered: Path) -> None:

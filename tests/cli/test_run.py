@@ -18,13 +18,13 @@ def test_a_group_is_one_bar_and_its_runs_end_one_by_one(capsys: pytest.CaptureFi
         assert len(bars._tasks) == 1
         bars.hear(("evaluate", (1, 3), 5, 10, "rolling out"))
         assert list(bars._tasks) == [(1, 3)]
-        bars.hear(("failed", (2,), 0, 1, "the loss is nan"))
+        bars.hear(("failed", (2,), 0, 1, "the loss is nan" + " and so on" * 20))
         bars.hear(("done", (1,), 1, 1, ""))
         assert [group for group in bars._tasks if 3 in group]
         bars.hear(("done", (3,), 1, 1, ""))
         assert not bars._tasks
     told = capsys.readouterr().err
-    assert "run 2: failed: the loss is nan" in told
+    assert f"run 2: failed: the loss is nan{' and so on' * 20}\n" in told  # one line, however long
     assert "run 3 done (3 of 4" in told
     assert named((4,)) == "run 4"
     assert named((4, 9, 6)) == "3 runs, 4 to 9,"

@@ -101,6 +101,7 @@ def run_command(
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     if failed:
+        click.echo(f"`fsc run {study} --retry-failed` takes up what failed, once the reason is gone", err=True)
         sys.exit(1)
     if trained:
         click.echo(f"{trained} policies are trained and wait for trials: `fsc sheet evaluate {study}` queues them")
@@ -243,7 +244,9 @@ class Bars:
             self._share.update(dict.fromkeys(runs, share))
             if not self._live and _now() - self._told >= QUIET_SECONDS:
                 self._told = _now()
-                self._console.print(f"{label.strip()}: {done} of {total} ({self._time_left() or note})", markup=False)
+                self._console.print(
+                    f"{label.strip()}: {done} of {total} ({self._time_left() or note})", markup=False, soft_wrap=True
+                )
         else:
             self._close(kind, runs[0], note)
         self._remove([group for group in self._tasks if not any(run in self._share for run in group)])
@@ -259,9 +262,11 @@ class Bars:
             self._done += 1
             self._progress.update(self._all, completed=self._done)
         if kind != "done":
-            self._console.print(f"run {run}: {kind}: {note}", markup=False)
+            self._console.print(f"run {run}: {kind}: {note}", markup=False, soft_wrap=True)
         elif not self._live:
-            self._console.print(f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False)
+            self._console.print(
+                f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False, soft_wrap=True
+            )
 
     def _time_left(self) -> str:
         finished = self._done - self._first + sum(self._share.values())

@@ -197,7 +197,8 @@ def _extend_from(
     if wanted is None:
         click.echo("nothing was ordered in this round, so there is nothing to hold it against")
     home = Target.parse(study).folder or Path()
-    if opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve():
+    elsewhere = opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve()
+    if elsewhere and not found.gone:  # with some gone, it is told already that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
         click.echo(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
     if compare:

@@ -225,6 +225,7 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     done = fsc("run", tmp_path, code=1)
     assert "result.json: scores.lightning: unknown factor 'lightning'; did you mean lighting?" in done.stderr
     assert "Traceback" not in done.stderr
+    assert f"`fsc run {tmp_path} --retry-failed` takes up what failed" in done.stderr
     with Study.open(tmp_path / "study.db") as study:
         run = study.runs()[0]
         assert [attempt.outcome for attempt in study.store.attempts(run.id)] == ["failed"]  # trying again cannot help

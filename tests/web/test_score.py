@@ -250,6 +250,15 @@ def test_the_whole_day_works_with_plain_forms(scoring: Scoring, client: TestClie
     assert "Finished." in _page(client)
 
 
+def test_a_queue_that_was_dropped_says_so(study: Study, client: TestClient) -> None:
+    scoring = Scoring.begin(study)
+    assert client.post("/score/name", data={"name": "Ada"}, headers=FORM).status_code == 303
+    scoring.close(early=True)
+    assert "Dropped." in _page(client)
+    assert "Finished." not in _page(client)
+    assert "· dropped" in client.get("/").text
+
+
 def test_a_form_without_a_name_or_with_a_bad_choice_is_refused(scoring: Scoring, client: TestClient) -> None:
     assert client.post("/score/1/next", data={}, headers=FORM).status_code == 409
     assert client.post("/score/name", data={"name": " "}, headers=FORM).status_code == 422

@@ -36,6 +36,18 @@ def measured() -> Results:
     return Results.from_rows(rows)
 
 
+def screened(policies: int) -> Results:
+    """Scores per factor of 600 trials each, of policies that lack some of the eight factors."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for seed in range(policies):
+        demos = dict(zip(SPEC.names, rng.choice([0, 10, 30], len(SPEC.names)).tolist(), strict=True))
+        for name in SPEC.names:
+            score = rng.binomial(600, 0.4 + 0.01 * demos[name]) / 600
+            rows.append({"demos": demos, "factor": name, "score": score, "trials": 600, "seed": seed})
+    return Results.from_rows(rows)
+
+
 def timed(work: Callable[[], object]) -> tuple[float, float]:
     """Median and fastest of several rounds, in milliseconds."""
     work()
@@ -60,11 +72,14 @@ def table() -> str:
     results = measured()
     curves, _ = fit_curves(SPEC, results)
     budgets = [100.0] * len(curves)
+    few, many = screened(8), screened(40)
     work: dict[str, Callable[[], object]] = {
         "10,000 refits of 28 curves (4 points, 600 trials), with slopes": lambda: refit(curves, 10_000).slopes(budgets),
         "fit 28 curves from 112 rows": lambda: fit_curves(SPEC, results),
         "plan, 8 factors, pair (85 policies, 240 demos)": lambda: plan(SPEC),
-        "recommend, 8 factors, pair (2,000 refits inside)": lambda: recommend(SPEC, results, 100, "auto"),
+        "recommend by curves, 8 factors, pair (2,000 refits inside)": lambda: recommend(SPEC, results, 100, "all"),
+        "recommend by the surface, 8 factors, 8 policies": lambda: recommend(SPEC, few, 100),
+        "recommend by the surface, 8 factors, 40 policies": lambda: recommend(SPEC, many, 100),
     }
     lines = [
         "# Fit speed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -183,18 +182,6 @@ def test_rounds_with_smaller_datasets_stay_in_use() -> None:
     seen = observe(grown, Results.from_rows(rows()))
     assert len(seen.demos) == len(DESIGN)
     assert fit_surface(grown, Results.from_rows(rows())).now.tolist() == [70, 35, 30, 30]
-
-
-def test_eight_factors_and_forty_policies_take_two_seconds() -> None:
-    rng = np.random.default_rng(0)
-    names = [f"f{index}" for index in range(8)]
-    told = []
-    for seed in range(40):
-        demos = dict(zip(names, rng.choice([0, 10, 30], 8).tolist(), strict=True))
-        told += [{"demos": demos, "factor": n, "score": 0.5, "trials": 600, "seed": seed} for n in names]
-    began = time.process_time()
-    recommend(StudySpec(dict.fromkeys(names, 30)), Results.from_rows(told), 100)
-    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize("budget", [1, 7, 100, 1000])

@@ -386,9 +386,11 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
                     continue
                 strategy, fit = RULES[method]
                 answer = recommend(room.spec, files.results(seed), budget, strategy, fit)
-                predicted = getattr(answer, "expected", None)
-                if predicted is None:
-                    predicted = predicted_score(room.spec, answer.curves, answer.allocation)
+                predicted = (
+                    answer.surface.predicted.mean
+                    if answer.surface is not None
+                    else predicted_score(room.spec, answer.curves, answer.allocation)
+                )
                 row = {"task": options.task, "demos": options.demos, "seed": seed, "budget": budget, "method": method}
                 row["predicted"] = "" if predicted is None else f"{predicted:.4f}"
                 row |= {f"collect:{name}": count for name, count in answer.allocation.items()}

@@ -92,7 +92,7 @@ def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: T
     study.fail(failing.id, "Traceback …\n  in <module>\nOutOfMemory: <b>no room</b>")
     text = client.get("/").text
     assert "2 of 5 policies are measured." in text
-    assert "1 running, 1 waiting and 1 failed." in text
+    assert "1 running, 1 pending and 1 failed." in text
     assert "left, judged by 2 finished runs, 1 at a time." in text
     assert "bench-7, for less than a minute · 1 trials so far" in text
     assert "OutOfMemory: &lt;b&gt;no room&lt;/b&gt;" in text

@@ -16,7 +16,7 @@ from factored_scaling.store import RoundRow, RunRow
 from factored_scaling.study import Study
 
 # in the order of the progress bar, with the words of the page
-STATES = {"done": "measured", "trained": "to be scored", "running": "running", "pending": "waiting", "failed": "failed"}
+STATES = ("done", "trained", "running", "pending", "failed")  # as `fsc runs` names them, in the order of the bar
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Overview:
             "digest": run.digest[:8],
             "seed": run.seed,
             "state": run.state,
-            "word": STATES[run.state] if run.state != "running" or is_alive(run, now) else "left alone",
+            "word": run.state if run.state != "running" or is_alive(run, now) else "left alone",
             "trials": f"{score.trials:,}" if score is not None and score.trials else "–",
             "score": "" if score is None else score_words(score),
             "demos": [
@@ -141,7 +141,7 @@ def _headline(counts: Mapping[str, int]) -> str:
 
 
 def _detail(counts: Mapping[str, int], left: TimeLeft | None) -> str:
-    rest = [f"{counts[state]} {STATES[state]}" for state in list(STATES)[1:] if counts[state]]
+    rest = [f"{counts[state]} {state}" for state in STATES[1:] if counts[state]]
     if not rest:
         return "The curves are as good as this round makes them." if counts["done"] else ""
     text = listed(rest).capitalize() + "."
@@ -158,7 +158,7 @@ def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
         if counts[state]:
             width = 1000 * counts[state] / total
             parts.append(
-                {"state": state, "word": STATES[state], "count": counts[state], "start": start, "width": width}
+                {"state": state, "word": state, "count": counts[state], "start": start, "width": width}
             )
             start += width
     return parts

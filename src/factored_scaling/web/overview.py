@@ -157,9 +157,7 @@ def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     for state in STATES:
         if counts[state]:
             width = 1000 * counts[state] / total
-            parts.append(
-                {"state": state, "word": state, "count": counts[state], "start": start, "width": width}
-            )
+            parts.append({"state": state, "word": state, "count": counts[state], "start": start, "width": width})
             start += width
     return parts
 

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from machine import processor
+
 RESULTS = Path(__file__).parent / "results" / "cli_startup.md"
 REPEATS = 10
 STUDY = "name: small\nfactors: {camera_pose: 30, distractor: 30, table_texture: 30, lighting: 30}\n"
@@ -55,16 +57,6 @@ def timed(command: list[str]) -> tuple[float, float]:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return 1000 * statistics.median(wall[1:]), 1000 * statistics.median(cpu[1:])  # the first one fills the caches
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def table() -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from machine import processor
 
 from factored_scaling import Results, StudySpec, fit_curves, plan, recommend
 from factored_scaling.core.curves import refit
@@ -57,15 +58,6 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
         work()
         seconds.append(time.perf_counter() - start)
     return 1000 * statistics.median(seconds), 1000 * min(seconds)
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def table() -> str:

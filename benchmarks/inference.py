@@ -27,6 +27,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from machine import processor
+
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
 from factored_scaling.policies.inference import Sampler, Team
@@ -205,7 +207,7 @@ def _where(options: argparse.Namespace, config: DiffusionConfig, task: Task) -> 
     machine = (
         torch.cuda.get_device_name()
         if options.device.startswith("cuda")
-        else f"{_processor()}, {options.threads} thread(s)"
+        else f"{processor()}, {options.threads} thread(s)"
     )
     return [
         "# Inference: decisions per second and their share of a rollout",
@@ -217,15 +219,6 @@ def _where(options: argparse.Namespace, config: DiffusionConfig, task: Task) -> 
         f"Preset {options.preset}: {config.encoder}, U-Net {config.widths}, {config.inference_steps} denoising steps; "
         f"{task.cameras} camera(s) of {task.image_size} pixels.",
     ]
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

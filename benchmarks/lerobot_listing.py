@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from machine import processor
 
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.dataset import LerobotDataset
@@ -127,15 +128,6 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
         work()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds), max(seconds)
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def table() -> str:

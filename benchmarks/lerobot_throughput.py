@@ -35,6 +35,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from machine import processor
+
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import build_learner
@@ -250,7 +252,7 @@ def _where(options: argparse.Namespace) -> list[str]:
     from importlib.metadata import version
 
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    machine = torch.cuda.get_device_name() if options.device.startswith("cuda") else _processor()
+    machine = torch.cuda.get_device_name() if options.device.startswith("cuda") else processor()
     return [
         "# LeRobot's diffusion policy and ours: updates per second of one policy",
         "",
@@ -262,15 +264,6 @@ def _where(options: argparse.Namespace) -> list[str]:
         f"single precision; best of {options.rounds} rounds of {options.updates} updates; "
         + (f"{options.loaders} loader processes." if options.loaders else "the processor's seconds, not the clock's."),
     ]
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

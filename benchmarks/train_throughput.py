@@ -1,11 +1,12 @@
 """Updates per second of many policies at once on a GPU, against our plain loop and against the arithmetic floor.
 
-    python benchmarks/train_throughput.py [--device cuda] [--seconds 6] [--sizes 96x1 192x2] [--check] [--profile]
+    python benchmarks/train_throughput.py [--seconds 6] [--sizes 96x1 192x2] [--ahead] [--check] [--profile]
 
-`--check` first trains the same small policies both ways and compares their losses. The floor is the larger of two
-times: the multiply-adds of an update at the rate of a large bfloat16 matrix product measured in the same run, and the
-weights, gradients and moments read and written once at the measured copy bandwidth. `--profile` adds where an update's
-time goes: the device's kernels by kind, and the host's part.
+`--ahead` compiles all sizes first, side by side in processes of their own, which takes about as long as one of them;
+"seconds to start" are then those of code found on disk. `--check` trains the same small policies both ways and compares
+their losses. The floor is the larger of two times: the multiply-adds of an update at the rate of a large bfloat16
+matrix product measured in the same run, and the weights, gradients and moments read and written once at the measured
+copy bandwidth. `--profile` adds where an update's time goes: the device's kernels by kind, and the host's part.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import contextlib
 import datetime
 import json
 import platform
+import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,21 +125,21 @@ KINDS = {
 }
 
 
-def profile(table: FrameTable, config: DiffusionConfig, device: str, count: int, updates: int = 20) -> None:
+def profile(table: FrameTable, config: DiffusionConfig, device: str, updates: int = 20) -> None:
     """Where an update's time goes: the device's time by kind of kernel, and how long the host takes to start it."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 
-    with in_flight(table, config, device, count) as step:
+    with in_flight(table, config, device, 1) as step:
         for _ in range(3):
             step()
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(updates):
             step()
-        host = (time.perf_counter() - began) / updates / count
+        host = (time.perf_counter() - began) / updates
         torch.cuda.synchronize()
-        wall = (time.perf_counter() - began) / updates / count
+        wall = (time.perf_counter() - began) / updates
         with record(activities=[ProfilerActivity.CUDA]) as recorded:
             for _ in range(updates):
                 step()
@@ -147,12 +149,10 @@ def profile(table: FrameTable, config: DiffusionConfig, device: str, count: int,
     for event in recorded.key_averages():
         name = event.key.lower()
         kind = next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "other kernels")
-        share = event.self_device_time_total / 1e3 / updates / count
+        share = event.self_device_time_total / 1e3 / updates
         spent[kind] += share
         longest[event.key[:90]] += share
-    print(
-        f"\n{count} policies, an update of one: {wall * 1e3:.2f} ms in all, {host * 1e3:.2f} ms until the host is free"
-    )
+    print(f"\nOne policy: an update takes {wall * 1e3:.2f} ms, {host * 1e3:.2f} ms until the host is free")
     for kind, took in sorted(spent.items(), key=lambda item: -item[1]):
         print(f"- {kind}: {took:.3f} ms of kernels")
     for name, took in sorted(longest.items(), key=lambda item: -item[1])[:12]:
@@ -227,6 +227,15 @@ def check_streaming(table: FrameTable, config: DiffusionConfig, device: str) -> 
         many_policies.SHARE_FOR_FRAMES = before
 
 
+def compile_ahead(sizes: Sequence[str]) -> None:
+    """Every size's update, compiled in a process of its own; the compiler keeps the code on disk."""
+    began = time.perf_counter()
+    working = [subprocess.Popen([sys.executable, __file__, "--compile-only", "--sizes", size]) for size in sizes]
+    if sum(process.wait() != 0 for process in working):
+        sys.exit("a size could not be compiled")
+    print(f"compiled {len(working)} sizes side by side in {time.perf_counter() - began:.0f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
@@ -235,11 +244,21 @@ def main() -> None:
     parser.add_argument("--uncompiled", action="store_true", help="capture without compiling first: starts sooner")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--ahead", action="store_true", help="compile all sizes side by side before measuring")
+    parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device here: nothing to measure")
         return
     torch.backends.cuda.matmul.allow_tf32 = True
+    config = DiffusionConfig.preset("paper")
+    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
+    if options.compile_only:
+        for size, cameras in sizes:
+            many(frames(size, cameras, episodes=3), config, options.device, 1, 0.0)
+        return
+    if options.ahead:
+        compile_ahead(options.sizes)
     if options.check:
         check(options.device)
     flops, bandwidth = ceilings(options.device)
@@ -251,8 +270,6 @@ def main() -> None:
     print("updates per second, of all policies together")
     print("| image | cameras | policies | plain loop | many | ratio | floor | share of floor | seconds to start |")
     print("|---|---|---|---|---|---|---|---|---|")
-    config = DiffusionConfig.preset("paper")
-    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
     for size, cameras in sizes:
         table = frames(size, cameras, episodes=30 if size < 192 else 15)
         slow = plain(table, replace(config, precision="float32"), options.device, options.seconds)
@@ -264,8 +281,7 @@ def main() -> None:
     if options.profile:
         for size, cameras in sizes[:2]:
             print(f"\n## Where the time goes: {size} px, {cameras} camera{'s' * (cameras > 1)}")
-            for count in (1, 12):
-                profile(frames(size, cameras, episodes=15), config, options.device, count)
+            profile(frames(size, cameras, episodes=15), config, options.device)
 
 
 if __name__ == "__main__":

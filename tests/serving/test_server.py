@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -166,6 +168,25 @@ class TestAgainstAServerWrittenFromTheProtocol:
 def test_nobody_there_is_told() -> None:
     with pytest.raises(PolicyError, match=r"ws://127\.0\.0\.1:9: cannot be reached .*is the server up"):
         PolicyClient("127.0.0.1:9", patience=0.2)
+
+
+def test_without_patience_a_refused_connection_is_told_before_anything_waits_or_loads() -> None:
+    program = (
+        "import sys, time\n"
+        "time.sleep = lambda seconds: sys.exit('it waited')\n"
+        "from factored_scaling.cli import main\n"
+        "try:\n"
+        "    main(['policy', 'evaluate', '127.0.0.1:9', '--task', 'tabletop/pick-place', *sys.argv[1:]])\n"
+        "finally:\n"
+        "    print('torch' in sys.modules)\n"
+    )
+    at_once, waiting = (
+        subprocess.run([sys.executable, "-c", program, *more], capture_output=True, text=True, check=False)
+        for more in ((), ("--wait", "5"))
+    )
+    assert (at_once.returncode, at_once.stdout) == (1, "False\n")
+    assert at_once.stderr == "fsc: ws://127.0.0.1:9: cannot be reached (Connection refused); is the server up?\n"
+    assert "it waited" in waiting.stderr
 
 
 def test_a_web_server_is_no_policy() -> None:

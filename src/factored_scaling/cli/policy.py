@@ -108,6 +108,12 @@ def serve_command(
 @click.option("--state-key", default="observation/state", show_default=True, help="For policies of others.")
 @click.option("--prompt", default="", help="For policies of others: sent with every observation.")
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
+@click.option(
+    "--wait",
+    default=0.0,
+    type=click.FloatRange(0),
+    help="Seconds to wait for a server that is not up yet; 0 by default.",
+)
 @click.option("--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the trials to this JSON file.")
 @json_option
 def evaluate_command(
@@ -123,27 +129,31 @@ def evaluate_command(
     state_key: str,
     prompt: str,
     key_file: Path | None,
+    wait: float,
     result: Path | None,
     as_json: bool,
 ) -> None:
     """Roll a served policy out in the simulator and score it under held-out values of every factor.
 
     ADDRESS is HOST, HOST:PORT or ws://HOST:PORT. For others' policies, such as openpi's, say which keys they
-    look under. --result writes the file that a study's `trainer:` reads, so this can be its `evaluate`.
+    look under. A server that is not there is told at once; with --wait, for one that is just being started, it is
+    tried again. --result writes the file that a study's `trainer:` reads, so this can be its `evaluate`.
 
     \b
     fsc policy evaluate 127.0.0.1:8000 --task tabletop/pick-place
+    fsc policy serve my-study/runs/0f3a… & fsc policy evaluate 127.0.0.1 --task tabletop/pick-place --wait 60
     fsc policy evaluate gpu-box --task tabletop/insert --camera observation/image --prompt "insert the peg" --execute 8
     """
     from factored_scaling.cli.run import Bars
     from factored_scaling.files import write_text
     from factored_scaling.lab import Lab
     from factored_scaling.serving.client import PolicyClient
-    from factored_scaling.serving.evaluate import Keys, evaluate_served
 
     sizes = {"settings": settings, "initial_states": initial_states, "factors": list(factors) or None}
     evaluation = {name: size for name, size in sizes.items() if size is not None}
-    with PolicyClient(address, _key(key_file)) as client:
+    with PolicyClient(address, _key(key_file), patience=wait) as client:
+        from factored_scaling.serving.evaluate import Keys, evaluate_served  # loads torch: not before a server is there
+
         lab = Lab(task, Path.cwd(), image_size=image_size or client.metadata.get("height"))
         steps = execute or client.metadata.get("execute")
         if steps is None:

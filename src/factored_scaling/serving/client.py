@@ -15,14 +15,17 @@ from factored_scaling.errors import InvalidInput, PolicyError
 from factored_scaling.serving import MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
+OPENING = 10.0  # seconds in which a machine that neither refuses nor answers must have opened the connection
+
 
 class PolicyClient:
     """A connection to a served policy. `metadata` is what it said of itself.
 
-    `patience` is how long to wait for a server that is not up yet, `timeout` how long for an answer, in seconds.
+    `patience` is how long to try again while no server is there, `timeout` how long to wait for an answer, in seconds.
+    Without patience a refused connection is told at once.
     """
 
-    def __init__(self, address: str, key: str | None = None, patience: float = 10.0, timeout: float = 120.0) -> None:
+    def __init__(self, address: str, key: str | None = None, patience: float = 0.0, timeout: float = 120.0) -> None:
         self.address = full_address(address)
         self._timeout = timeout
         self._held = ExitStack()
@@ -97,7 +100,7 @@ def _connected(address: str, key: str | None, patience: float, held: ExitStack) 
                 max_size=MOST_BYTES,
                 additional_headers=headers,
                 proxy=None,
-                open_timeout=max(patience, 1.0),
+                open_timeout=OPENING,
             )
             return held.enter_context(opening)
         except InvalidStatus as error:

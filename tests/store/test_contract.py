@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan
@@ -383,11 +384,25 @@ class TestTrials:
         store.fail(example.runs[0], None, "the gripper broke")
         assert store.append_trials(example.runs[0], [Trial("b", 1.0)]) == 1
 
-    def test_thousands_at_once(self, store: Store, example: Any) -> None:
+    def test_thousands_go_in_together_and_not_one_by_one(self, store: Store, example: Any) -> None:
         told = [Trial(f"{number}", number % 2, ("light",)) for number in range(3000)]
-        started = time.perf_counter()
-        assert store.append_trials(example.runs[0], told) == 3000
-        assert time.perf_counter() - started < 5
+        seen: list[str] = []
+
+        def statement(_connection: object, _cursor: object, sql: str, *_rest: object) -> None:
+            seen.append(sql.split()[0])
+
+        def commit(_connection: object) -> None:
+            seen.append("COMMIT")
+
+        event.listen(Engine, "before_cursor_execute", statement)
+        event.listen(Engine, "commit", commit)
+        try:
+            assert store.append_trials(example.runs[0], told) == 3000
+        finally:
+            event.remove(Engine, "before_cursor_execute", statement)
+            event.remove(Engine, "commit", commit)
+        assert (seen.count("INSERT"), seen.count("COMMIT")) == (1, 1)
+        assert len(seen) < 20  # keys are looked up by the hundred
         assert store.append_trials(example.runs[0], told) == 0
         assert store.trials(example.runs[0]) == told
 

@@ -59,13 +59,11 @@ def test_a_command_trains_reports_and_is_not_run_twice(tmp_path: Path) -> None:
 def test_a_stop_ends_the_command_and_the_next_call_goes_on(tmp_path: Path) -> None:
     words = ("--steps", "6", "--pause", "0.3", "{resume}")
     made = trainer(tmp_path, *words, resume="--resume", resume_if="state.js*n")
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         made.train(RUN, tmp_path / "run", Heard(lambda done: done == 2))
-    assert time.monotonic() - begun < 5  # it does not wait for the rest
     made.train(RUN, tmp_path / "run", Heard())
     first, second = (tmp_path / "run" / "starts.txt").read_text().split()
-    assert (first, second) in {("0", "2"), ("0", "3")}
+    assert (first, second) in {("0", "2"), ("0", "3")}  # the stop did not wait for the rest
     assert json.loads((tmp_path / "run" / "train.begun.json").read_text())["resumed"] is True
 
 
@@ -85,15 +83,16 @@ def test_a_failure_tells_the_last_lines_and_where_all_of_them_are(tmp_path: Path
         load_trainer({"command": "no-such-program {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
 
 
-def test_a_stubborn_command_is_ended_for_good_with_its_children(tmp_path: Path) -> None:
+def test_a_stubborn_command_is_asked_twice_and_then_ended_for_good_with_its_children(tmp_path: Path) -> None:
     script = (
-        "trap '' INT TERM; (trap '' INT TERM; echo $BASHPID > child; while :; do sleep 0.1; done) & echo up; wait; wait"
+        'for signal in INT TERM; do trap "echo $signal >> asked" $signal; done\n'
+        "(trap '' INT TERM; echo $BASHPID > child; while :; do sleep 0.1; done) & echo up\n"
+        "while kill -0 $!; do wait; done"
     )
     made = load_trainer({"command": ["bash", "-c", script], "patience": 1}, {}, tmp_path, "cpu")
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         made.train(RUN, folder(tmp_path), Heard(lambda _: (tmp_path / "child").exists()))
-    assert 0.9 < time.monotonic() - begun < 6
+    assert (tmp_path / "asked").read_text().split() == ["INT", "TERM"]
     assert gone(int((tmp_path / "child").read_text()))
 
 

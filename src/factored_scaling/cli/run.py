@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from factored_scaling.core.spec import StudySpec
     from factored_scaling.study import Study
+    from factored_scaling.trainers import OutsideTrainer
     from factored_scaling.work import Message, WorkOptions
 
 QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so often that something goes on
@@ -78,7 +79,7 @@ def run_command(
     folder = target.folder or Path.cwd()
     with target.study() as opened:
         opened.plan()
-        check_settings(opened.spec, folder)
+        outside = check_settings(opened.spec, folder)
         if retry_failed:
             for run in opened.runs():
                 if run.state == "failed":
@@ -86,12 +87,8 @@ def run_command(
         trainer = trainer_settings(opened.spec)
         device = device or ("" if trainer else "cpu")
         options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
-        for warning in mixed_trainers(opened, folder):
-            click.echo(f"warning: {warning}", err=True)
-        if not opened.spec.trainer and trainer and any(run.state == "pending" for run in opened.runs()):
-            updates = _own_updates(opened.spec, folder)
-            told = f"no `trainer:` in study.yaml: our own diffusion policy, {updates:,} updates for each run"
-            click.echo(f"{told}, on {device or 'cpu'}", err=True)
+        if outside is not None:
+            _tell_trainer(opened, outside, device or "cpu")
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
         trained = sum(run.state == "trained" for run in opened.runs())
@@ -109,8 +106,11 @@ def run_command(
     click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
 
 
-def check_settings(spec: StudySpec, folder: Path) -> None:
-    """A mistake in trainer, task, policy or evaluation is told before a worker starts."""
+def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
+    """A mistake in trainer, task, policy or evaluation is told before a worker starts.
+
+    Returns what trains the study; None where the simulator does.
+    """
     from factored_scaling.trainers import load_trainer, trainer_settings
 
     trainer = trainer_settings(spec)
@@ -118,36 +118,32 @@ def check_settings(spec: StudySpec, folder: Path) -> None:
         if spec.task is not None:
             what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
             raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
-        load_trainer(trainer, spec.policy, folder, None)
-    elif spec.task is not None:
-        _check_simulated(spec)
-    else:
+        return load_trainer(trainer, spec.policy, folder, None)
+    if spec.task is None:
         hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
+    _check_simulated(spec)
+    return None
 
 
-def _own_updates(spec: StudySpec, folder: Path) -> int:
-    from factored_scaling.trainers import trainer_settings
-    from factored_scaling.trainers.diffusion import DiffusionSettings
-
-    return DiffusionSettings.from_mapping(trainer_settings(spec), spec.policy, folder).config.updates
-
-
-def mixed_trainers(study: Study, folder: Path) -> list[str]:
-    """Policies of one curve should differ in their demos alone; a command that was changed meanwhile is told."""
-    from factored_scaling.trainers import load_trainer, trainer_settings
+def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
+    """Policies of one curve should differ in their demos alone: a command that was changed meanwhile is told."""
     from factored_scaling.work import TRAINED
 
-    trainer = trainer_settings(study.spec)
-    if not trainer:
-        return []
-    now = load_trainer(trainer, study.spec.policy, folder, None).described
+    now = trainer.described
     kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
     other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
-    if not other:
-        return []
-    some = ", ".join(map(str, other[:8])) + (" and more" if len(other) > 8 else "")
-    return [f"`trainer:` has changed since runs {some} were trained; curves may mix what does not belong together"]
+    if other:
+        some = ", ".join(map(str, other[:8])) + (" and more" if len(other) > 8 else "")
+        told = f"`trainer:` has changed since runs {some} were trained; curves may mix what does not belong together"
+        click.echo(f"warning: {told}", err=True)
+    if not study.spec.trainer and any(run.state == "pending" for run in study.runs()):
+        from factored_scaling.trainers.diffusion import DiffusionTrainer
+
+        assert isinstance(trainer, DiffusionTrainer)
+        updates = trainer.settings.config.updates
+        told = f"no `trainer:` in study.yaml: our own diffusion policy, {updates:,} updates for each run"
+        click.echo(f"{told}, on {device}", err=True)
 
 
 def _check_simulated(spec: StudySpec) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import run_fsc
+from tests.data.lerobot_cases import write
 from tests.trainers.heard import Heard
 
 from factored_scaling.core.design import RunSpec
@@ -173,13 +176,14 @@ def test_progress_is_found_by_a_pattern_of_ones_own(tmp_path: Path) -> None:
     assert {(5, 9), (1000, 1200)} <= {(done, total) for done, total, _ in heard.told}
 
 
-def make_study(home: Path, *words: str, **settings: Any) -> None:
+def make_study(home: Path, *words: str, dataset: str | None = None, **settings: Any) -> None:
     home.mkdir(exist_ok=True)
     spec = StudySpec(
         factors={"camera_pose": 4, "lighting": 4},
         construction="one",
         points=2,
         name="outside",
+        dataset=dataset,
         policy={"steps": 3},
         trainer={"command": shlex.join([*COMMAND, "--steps", "{policy.steps}", *words]), **settings},
     )
@@ -241,6 +245,44 @@ def test_neither_and_both_are_told(tmp_path: Path) -> None:
     assert "not by both" in fsc("run", tmp_path, code=2).stderr
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 2}\n")
     assert "no dataset, no trainer and no simulator task" in fsc("run", tmp_path, code=2).stderr
+
+
+class TestAStudyOfADataset:
+    """The command is given ids; that they are in `dataset:` is looked at before it runs."""
+
+    @pytest.fixture
+    def study(self, tmp_path: Path) -> Path:
+        write(tmp_path / "data", range(8))
+        fsc("label", tmp_path / "data", "--rule", "0-3: camera_pose", "--rule", "4-7: lighting")
+        make_study(tmp_path / "study", dataset="../data")
+        fsc("runs", tmp_path / "study")
+        return tmp_path / "study"
+
+    def test_episodes_that_it_does_not_have_yet_are_told_and_nothing_is_trained(self, study: Path) -> None:
+        both = write(study.parent / "both", [*reversed(range(8)), 20, 21])  # renumbered: the same demonstrations
+        fsc("label", both, "--from", study.parent / "data", "--rule", "8-9: camera_pose")
+        fsc("extend", study, "--dataset", both)
+        refused = fsc("run", study, code=2).stderr
+        hint = "name one that holds them all under `dataset:` in study.yaml; `fsc dataset merge` makes it of several"
+        where = re.escape(str(study / "../data"))
+        assert re.fullmatch(rf"fsc: {where}: no episode with id \w+ \(2 of 10 missing\); {hint}\n", refused)
+        assert not (study / "runs").exists()
+        make_study(study, dataset="../both")
+        assert "all runs are done" in fsc("run", study).stdout
+
+    def test_a_dataset_that_is_gone_is_told_too(self, study: Path) -> None:
+        shutil.rmtree(study.parent / "data")
+        assert "data: is not a LeRobot dataset" in fsc("run", study, code=2).stderr
+
+    def test_a_worker_looks_again(self, study: Path) -> None:
+        with Study.open(study / "study.db") as opened:
+            run = opened.runs()[0].spec
+        made = trainer(study, dataset="../data")
+        shutil.rmtree(study.parent / "data")
+        write(study.parent / "data", range(1, 8))
+        with pytest.raises(InvalidInput, match=r"no episode with id \w+ \(1 of 8 missing\)"):
+            made.train(run, study / "run", Heard())
+        assert not (study / "run" / "starts.txt").exists()
 
 
 @pytest.mark.slow

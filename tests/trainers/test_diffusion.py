@@ -108,7 +108,7 @@ def test_a_study_with_a_dataset_needs_no_trainer() -> None:
     spec = StudySpec({"lighting": 3}, dataset="data")
     assert trainer_settings(spec) == {"dataset": "data", "kind": "diffusion"}
     assert trainer_settings(spec.changed(trainer={"kind": "lerobot"})) == {"dataset": "data", "kind": "lerobot"}
-    assert trainer_settings(spec.changed(trainer={"command": "mine"})) == {"command": "mine"}
+    assert trainer_settings(spec.changed(trainer={"command": "mine"})) == {"dataset": "data", "command": "mine"}
     assert trainer_settings(spec.changed(task="tabletop/insert")) == {}
     assert trainer_settings(StudySpec({"lighting": 3})) == {}
 

@@ -80,6 +80,8 @@ def run_command(
     with target.study() as opened:
         opened.plan()
         outside = check_settings(opened.spec, folder)
+        if outside is not None:
+            _check_episodes(opened, outside, retry_failed)
         if retry_failed:
             for run in opened.runs():
                 if run.state == "failed":
@@ -124,6 +126,14 @@ def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
     _check_simulated(spec)
     return None
+
+
+def _check_episodes(study: Study, trainer: OutsideTrainer, retry_failed: bool) -> None:
+    """Demos that the dataset has lost, or does not have yet, are told once and not by every run."""
+    states = ("pending", "failed") if retry_failed else ("pending",)
+    wanted = {id_: None for run in study.runs() if run.state in states for id_ in run.spec.episodes}
+    if wanted:
+        trainer.check(list(wanted))
 
 
 def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:

@@ -17,7 +17,6 @@ from factored_scaling.ports import Embedder, Progress
 from factored_scaling.trainers.outcome import Outcome
 
 KINDS = ("command", "diffusion", "lerobot")
-ON_A_DATASET = ("diffusion", "lerobot")  # kinds that take their episodes from the study's `dataset:`
 
 
 class OutsideTrainer(Protocol):
@@ -29,6 +28,10 @@ class OutsideTrainer(Protocol):
     @property
     def described(self) -> Mapping[str, Any]:
         """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
+        ...
+
+    def check(self, episodes: Sequence[str]) -> None:
+        """An error that says what to do when one of the episodes cannot be had; asked before workers start."""
         ...
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
@@ -66,8 +69,7 @@ def trainer_settings(spec: StudySpec) -> dict[str, Any]:
     settings = dict(spec.trainer)
     if spec.dataset is None or spec.task is not None:
         return settings
-    settings = settings or {"kind": "diffusion"}
-    return {"dataset": spec.dataset, **settings} if settings.get("kind") in ON_A_DATASET else settings
+    return {"dataset": spec.dataset, **(settings or {"kind": "diffusion"})}
 
 
 def load_trainer(

@@ -14,6 +14,7 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput
 from factored_scaling.ports import Progress
+from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome, measured, read_outcome
 from factored_scaling.trainers.process import Hear
 from factored_scaling.trainers.steps import PLACEHOLDERS, Step
@@ -41,6 +42,8 @@ class CommandSettings:
     progress: str = ""
     # environment variables for the commands
     environment: Mapping[str, str] = field(default_factory=dict)
+    # the LeRobot dataset that must hold the episodes, seen from the study's folder; without it nobody looks
+    dataset: str = ""
     # where the commands run, seen from the study's folder
     directory: str = "."
     # seconds in which a command that is asked to stop may save its work
@@ -77,6 +80,7 @@ class CommandSettings:
             resume_if=_text(data, "resume_if"),
             progress=_pattern(_text(data, "progress")),
             environment=environment,
+            dataset=_text(data, "dataset"),
             directory=_text(data, "directory") or ".",
             patience=patience,
         )
@@ -95,8 +99,15 @@ class CommandTrainer:
         """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
         return {"kind": "command", "command": list(self.settings.command), "evaluate": list(self.settings.evaluate)}
 
+    def check(self, episodes: Sequence[str]) -> None:
+        """A command is given ids alone: that the study's dataset still holds them is looked at here."""
+        if self.settings.dataset:
+            found_in(self.folder / Path(self.settings.dataset).expanduser(), episodes)
+
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Run the command unless an earlier attempt ended well."""
+        if not self._step("train", run, folder).finished:
+            self.check(run.episodes)
         self._carry_out("train", self.settings.command, run, folder, progress)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,8 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.embedder import ProxySettings, varied_factors
+from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome
-
-if TYPE_CHECKING:
-    from factored_scaling.data.lerobot.dataset import LerobotDataset
 
 IMAGE_SIZE = 96  # pixels a side: a whole dataset at this size fits into memory
 AT_ONCE = 16  # episodes read between two saves of the cache
@@ -80,6 +78,12 @@ class DiffusionTrainer:
         """What makes the policies, for the record."""
         return {"kind": "diffusion"}
 
+    def check(self, episodes: Sequence[str]) -> None:
+        """Those whose frames are not kept yet are in the dataset."""
+        missing = self._shelf.missing(episodes)
+        if missing:
+            found_in(self.settings.dataset, missing)
+
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Train the run's policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
@@ -115,12 +119,11 @@ class DiffusionTrainer:
         return self._shelf.select(ids)
 
     def _read(self, ids: Sequence[str], progress: Progress) -> None:
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
         from factored_scaling.data.lerobot.labels import read_labels
         from factored_scaling.data.lerobot.table import frame_table
 
-        dataset = LerobotDataset.open(self.settings.dataset)
-        numbers, labels = self._places(dataset, ids), read_labels(dataset.root)
+        dataset, found = found_in(self.settings.dataset, ids)
+        numbers, labels = dict(zip(ids, found, strict=True)), read_labels(dataset.root)
         for start in range(0, len(ids), AT_ONCE):
             progress(start, len(ids), "reading frames")
             batch = ids[start : start + AT_ONCE]
@@ -129,11 +132,6 @@ class DiffusionTrainer:
             table = frame_table(dataset, wanted, self.settings.image_size, self.settings.cameras)
             self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         progress(len(ids), len(ids), "reading frames")
-
-    def _places(self, dataset: LerobotDataset, ids: Sequence[str]) -> dict[str, int]:
-        from factored_scaling.data.lerobot.identity import indices_of
-
-        return dict(zip(ids, indices_of(dataset, ids), strict=True))
 
 
 class DiffusionEmbedder:

@@ -18,6 +18,7 @@ from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.command import listener
+from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.process import run_command
 
 if TYPE_CHECKING:
@@ -90,11 +91,7 @@ class LerobotEmbedder:
 
     def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
         """One row per episode: the embedding of its first observation."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-        from factored_scaling.data.lerobot.identity import indices_of
-
-        dataset = LerobotDataset.open(self._dataset)
-        return self._embedded(folder, dataset, indices_of(dataset, episodes))
+        return self._embedded(folder, *found_in(self._dataset, episodes))
 
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
         """One row per episode of the held-out dataset, in the order of their numbers."""

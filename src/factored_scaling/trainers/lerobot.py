@@ -25,6 +25,7 @@ from factored_scaling.files import write_text
 from factored_scaling.ports import Progress
 from factored_scaling.trainers.command import CommandSettings, listener
 from factored_scaling.trainers.embedder import LerobotEmbedder, ProxySettings
+from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome, measured
 from factored_scaling.trainers.process import Hear
 from factored_scaling.trainers.steps import Step
@@ -190,6 +191,10 @@ class LerobotTrainer:
             "evaluate": list(self.settings.common.evaluate),
         }
 
+    def check(self, episodes: Sequence[str]) -> None:
+        """The dataset holds them all."""
+        found_in(self.settings.dataset, episodes)
+
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Write the run's episodes as a dataset and train on it, from the last checkpoint where there is one."""
         step = self._step("train", run, folder)
@@ -242,16 +247,13 @@ class LerobotTrainer:
 
     def _select(self, run: RunSpec, target: Path, progress: Progress) -> str:
         """The run's episodes as a dataset of their own; returns the note on which they are and whose statistics."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-        from factored_scaling.data.lerobot.identity import indices_of
         from factored_scaling.data.lerobot.select import SELECTION as NOTE
         from factored_scaling.data.lerobot.select import select_episodes
 
         if not (target / NOTE).exists():
             progress(0, self.policy.steps, "selecting episodes")
             shutil.rmtree(target, ignore_errors=True)
-            dataset = LerobotDataset.open(self.settings.dataset)
-            select_episodes(dataset, indices_of(dataset, run.episodes), target)
+            select_episodes(*found_in(self.settings.dataset, run.episodes), target)
         return (target / NOTE).read_text(encoding="utf-8")
 
     def _command(self, run: RunSpec, folder: Path, resuming: bool) -> list[str]:

@@ -48,7 +48,7 @@ def indices_of(dataset: LerobotDataset, ids: Iterable[str]) -> list[int]:
     missing = [id_ for id_ in wanted if id_ not in places]
     if missing:
         what = f"no episode with id {missing[0]} ({len(missing)} of {len(wanted)} missing)"
-        hint = "were episodes deleted, or is it another dataset?"
+        hint = "name one that holds them all under `dataset:` in study.yaml; `fsc dataset merge` makes it of several"
         raise InvalidInput(what, where=str(dataset.root), hint=hint)
     return [places[id_] for id_ in wanted]
 

@@ -1,0 +1,19 @@
+"""Where a run's episodes are in the study's dataset now; every trainer asks this before it spends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+
+
+def found_in(root: Path, ids: Sequence[str]) -> tuple[LerobotDataset, list[int]]:
+    """The opened dataset and the numbers of the episodes in it; an error when it does not hold them all."""
+    from factored_scaling.data.lerobot.dataset import LerobotDataset
+    from factored_scaling.data.lerobot.identity import indices_of
+
+    dataset = LerobotDataset.open(root)
+    return dataset, indices_of(dataset, ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
     assert read_outcomes(tmp_path / "rows.csv") == lines
     assert [row.strategy for row in outcome_rows(lines, 100)] == ["group, top"]
     assert outcome_rows(lines, 20) == []
+    assert outcome_row(lines).by_seed == {}
+    other = replace(lines[1], order={"a": 2})
+    assert outcome_row([lines[0], other]).by_seed == {0: {"a": 3}, 1: {"a": 2}}
 
 
 def test_a_mistake_in_outcome_rows_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

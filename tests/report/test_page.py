@@ -89,6 +89,13 @@ def test_sections_stand_in_order_and_ids_are_unique(group_text: str) -> None:
     assert set(targets) <= set(page.ids)
 
 
+def test_seeds_that_led_to_different_orders_are_told_one_by_one(group: ReportInput) -> None:
+    by_seed = {0: {"background": 100, "lighting": 0}, 1: {"camera_pose": 50, "distractor": 50}}
+    row = OutcomeRow("top", 0.7, 0.683, 0.66, 0.706, 3000, by_seed[0], by_seed=by_seed)
+    text = render(replace(group, outcome=[row]))
+    assert "seed 0: background 100<br>seed 1: camera pose 50, distractor 50" in text
+
+
 def test_nothing_is_loaded_from_elsewhere(group_text: str) -> None:
     page = Page(group_text)
     assert "http://" not in group_text

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from tests.report.cases import study
 
+from factored_scaling.cli.report import recommendations
 from factored_scaling.core.recommend import recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
 from factored_scaling.report import ReportInput, render, run_lines, save_figures
 from factored_scaling.report.surface import expected_orders, factor_words, surface_content, surface_figure
 
@@ -26,6 +29,27 @@ def test_the_page_shows_both_rules_side_by_side() -> None:
     assert page.count("if the whole budget went there") == len(spec.names)
     for name in spec.names:
         assert f"Expected success over demonstrations of {name.replace('_', ' ')}:" in page
+
+
+def test_the_surface_stands_beside_the_papers_rule_whichever_leads_the_page() -> None:
+    spec, results = study(per_factor=True)
+    answers = recommendations(spec, results, 100, "top", None)
+    assert list(answers)[:2] == ["top", "auto"]
+    page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
+    assert "Their curve promises" in page
+    assert "What to expect" in page
+    assert "by the fit <code>power-law</code>" in page  # the curves are the paper's, whoever leads
+
+
+def test_without_curves_the_page_neither_checks_nor_explains_them() -> None:
+    spec = StudySpec(factors={"camera_pose": 30}, construction="screen")
+    results = Results.from_rows([{"demos": {"camera_pose": 30}, "factor": "camera_pose", "score": 0.4, "trials": 50}])
+    page = render(ReportInput(spec, results, recommendations(spec, results, 20, "auto", None), (), "today"))
+    assert "lie on no curve" in page
+    assert "How far to trust the curves" not in page
+    assert "Each curve is fitted" not in page
+    assert "30 demos, 1 factor<" in page
+    assert "to read before you rely on this" not in page
 
 
 def test_without_a_surface_the_page_does_not_speak_of_one() -> None:

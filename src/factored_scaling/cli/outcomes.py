@@ -150,6 +150,7 @@ def outcome_row(lines: Sequence[OutcomeLine], name: str | None = None) -> Outcom
         sum(line.trials for line in lines),
         lines[0].order,
         tuple((line.predicted, line.score) for line in lines),
+        {} if all(line.order == lines[0].order for line in lines) else {line.seed: line.order for line in lines},
     )
 
 

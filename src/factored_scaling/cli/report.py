@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from factored_scaling.report import RunLine
     from factored_scaling.study import Study
 
-SIDE_BY_SIDE = ("top", "top-half", "all", "equal", "greedy", "cubed-failure", "remix")
+SIDE_BY_SIDE = ("auto", "top", "top-half", "all", "equal", "greedy", "cubed-failure", "remix")
 
 
 @click.command("report")

@@ -193,11 +193,9 @@ def recommend(
     try:
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
-    except NotEnoughData as error:
+    except NotEnoughData:
         if strategy not in BASELINES and surface is None:
             raise
-        if results.rows and surface is None:
-            warnings = (f"no curves: {error}",)
     if surface is not None and strategy == "auto":
         warnings = ()  # which policies lie on no curve matters to the curves alone
         spending = surface.allocate(budget)

@@ -18,7 +18,9 @@ from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
     answer,
     back_test_words,
+    counted_factors,
     curve_words,
+    demo_words,
     gain_points,
     label_words,
     meaning,
@@ -49,6 +51,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
     spec = report.spec
     headline = next(iter(report.recommendations.values()))
     with_curves = next((r for r in report.recommendations.values() if r.curves), None)
+    surfaced = next((r for r in report.recommendations.values() if r.surface is not None), headline)
     drawn = panels(spec, with_curves) if with_curves is not None else []
     return {
         "name": spec.name,
@@ -62,7 +65,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "headline": _bars(spec, headline, headline),
         "budget": headline.budget,
         "why": strategy_words(headline),
-        "surface": surface_content(spec, headline),
+        "surface": surface_content(spec, surfaced, headline),
         "curves": _curves(drawn),
         "strategies": [
             {
@@ -94,7 +97,7 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
     facts = [
         ("budget", f"{headline.budget} {_unit(spec, headline.budget)}"),
         ("strategy", headline.strategy),
-        ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
+        ("at hand", f"{spec.total:,} demos, {counted_factors(spec)}"),
         ("measured", f"{runs} {'policy' if runs == '1' else 'policies'}"),
     ]
     return [*facts, ("trials", f"{counted:,}")] if counted else facts
@@ -228,17 +231,23 @@ def _outcome(spec: StudySpec, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
                 "predicted": "–" if row.predicted is None else percent(row.predicted, 1),
                 "measured": f"{percent(row.measured, 1)} ({100 * row.low:.1f}–{100 * row.high:.1f})",
                 "trials": f"{row.trials:,}",
-                "demos": ", ".join(f"{plain(name)} {count}" for name, count in row.demos.items() if count) or "–",
+                "demos": _collected(row),
             }
             for row in rows
         ],
     }
 
 
+def _collected(row: OutcomeRow) -> list[str]:
+    """What was collected, in a line; in a line per seed where seeds led to different orders."""
+    if not row.by_seed:
+        return [demo_words(row.demos)]
+    return [f"seed {seed}: {demo_words(demos)}" for seed, demos in row.by_seed.items()]
+
+
 def _method(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
     """Numbers at full length: enough to compute every promise and every share again."""
     return {
-        "fit": recommendation.fit,
         "construction": spec.construction,
         "nominal": spec.nominal,
         "budget": recommendation.budget,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +12,21 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_report import SHOWN, Estimate, FactorCurve, SurfaceReport
 from factored_scaling.report.figures import bare_figure, dress_axes
 from factored_scaling.report.style import COLOURS, INK, MUTED, PAPER, factor_places, inline_svg
-from factored_scaling.report.words import gain_points, percent, plain
+from factored_scaling.report.words import demo_words, gain_points, percent, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def surface_content(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
-    """What the page says of the surface; nothing where there is none."""
+def surface_content(
+    spec: StudySpec, recommendation: Recommendation, headline: Recommendation | None = None
+) -> dict[str, Any]:
+    """What the page says of the surface; nothing where there is none. Colours are the headline's."""
     said = recommendation.surface
     if said is None:
         return {}
-    places = factor_places(spec, recommendation)
+    places = factor_places(spec, headline or recommendation)
     limits = surface_limits(said)
     return {
         "level": percent(SHOWN),
@@ -48,7 +49,7 @@ def surface_content(spec: StudySpec, recommendation: Recommendation) -> dict[str
             {
                 "name": name,
                 "score": _estimate(estimate),
-                "demos": _order(order),
+                "demos": demo_words(order),
                 "gain": gain_points(said.now.mean, estimate.mean, 1),
             }
             for name, order, estimate in expected_orders(said)
@@ -153,8 +154,3 @@ def _at(curve: FactorCurve, said: SurfaceReport) -> int:
 
 def _estimate(estimate: Estimate) -> str:
     return f"{percent(estimate.mean, 1)} ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})"
-
-
-def _order(order: dict[str, int]) -> str:
-    parts: Sequence[str] = [f"{plain(name)} {count}" for name, count in order.items() if count]
-    return ", ".join(parts) or "–"

@@ -42,6 +42,8 @@ class OutcomeRow:
     demos: Mapping[str, int] = field(default_factory=dict)
     # promised and measured, seed by seed
     seeds: Sequence[tuple[float | None, float]] = ()
+    # what was collected with each seed, where that was not the same; `demos` is then the first's
+    by_seed: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

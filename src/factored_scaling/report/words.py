@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from factored_scaling.core.recommend import CurveReport, Recommendation
 from factored_scaling.core.scores import Score
@@ -33,6 +33,16 @@ def percent(value: float, digits: int = 0) -> str:
 def plain(name: str) -> str:
     """A factor's name as written by its owner, with spaces where they could not be written."""
     return name.replace("_", " ")
+
+
+def counted_factors(spec: StudySpec) -> str:
+    """'1 factor', '5 factors'."""
+    return f"{len(spec.names)} {'factor' if len(spec.names) == 1 else 'factors'}"
+
+
+def demo_words(demos: Mapping[str, int]) -> str:
+    """'camera pose 50, distractor 50'."""
+    return ", ".join(f"{plain(name)} {count}" for name, count in demos.items() if count) or "–"
 
 
 def label_words(factors: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from factored_scaling.core.scores import Score, known_score, pooled, summarise
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.report.words import listed, plain, score_words
+from factored_scaling.report.words import counted_factors, listed, plain, score_words
 from factored_scaling.store import RoundRow, RunRow
 from factored_scaling.study import Study
 
@@ -167,7 +167,7 @@ def _facts(spec: StudySpec, runs: Sequence[RunRow], rounds: Sequence[RoundRow]) 
     ended = max((run.finished for run in runs if run.finished is not None), default=None)
     facts = [
         ("round", str(rounds[-1].index)),
-        ("at hand", f"{spec.total:,} demos, {len(spec.names)} factors"),
+        ("at hand", f"{spec.total:,} demos, {counted_factors(spec)}"),
         ("curves", f"{len(spec.combinations())} ({spec.construction})"),
         ("trials", f"{trials:,}"),
     ]

@@ -32,13 +32,31 @@ def screening(tmp_path: Path) -> Path:
 def test_next_weighs_acting_now_against_every_step(fsc: Fsc, screening: Path) -> None:
     answer = fsc("next", screening, screening / "results.csv", "--budget", "60")
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.startswith("Act now: collect ")
-    for text in ("train this and the next", "train again, seed 1", "evaluate further", "adds, points"):
+    assert answer.stdout.startswith("Acting now: collect ")
+    for text in ("  and then", "train again, seed 1", "evaluate further", "adds, points"):
         assert text in answer.stdout
     data = json.loads(fsc("next", screening, screening / "results.csv", "--budget", "60", "--json").stdout)
     assert sum(data["act_now"]["allocation"].values()) == 60
     assert {step["kind"] for step in data["steps"]} == {"train", "seed", "evaluate"}
     assert data["next"] is None or data["next"]["gain"] > data["next"]["needed"]
+
+
+@pytest.mark.parametrize("construction", ["screen", "group"])
+def test_what_to_do_first_is_marked_policy_by_policy(fsc: Fsc, screening: Path, construction: str) -> None:
+    (screening / "study.yaml").write_text(STUDY.replace("screen", construction))
+    given = ("next", screening, screening / "results.csv", "--budget", "60", "--worth", "0")
+    step = json.loads(fsc(*given, "--json").stdout)["next"]
+    marked = [line.split() for line in fsc(*given).stdout.splitlines() if line.endswith("  ←")]
+    assert len(step["demos"]) == len(marked)
+    for demos, words in zip(step["demos"], marked, strict=True):
+        assert " ".join(str(demos[name]) for name in NAMES) in " ".join(words)
+
+
+def test_a_measurement_that_costs_all_there_is_is_not_shown(fsc: Fsc, screening: Path) -> None:
+    costs = ("--policy-cost", "60", "--trial-cost", "1")
+    answer = fsc("next", screening, screening / "results.csv", "--budget", "60", *costs)
+    assert "What measuring more" not in answer.stdout
+    assert "every measurement costs as much as there is to spend" in answer.stdout
 
 
 def test_acting_now_is_what_recommend_says(fsc: Fsc, screening: Path) -> None:

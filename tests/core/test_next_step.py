@@ -124,3 +124,15 @@ def test_trials_told_in_parts_count_together() -> None:
         for given in (rows, [{**row, "trials": n} for row in rows for n in (2, 3)])
     )
     assert (whole, parts) == (18, 25)
+
+
+def test_another_seed_is_one_that_was_not_trained_whatever_the_order_of_rows() -> None:
+    spec = StudySpec({"a": 30, "b": 30}, construction="screen", policies=1)
+    rows = [
+        {"demos": {"a": 30, "b": 30}, "factor": name, "score": 0.5, "trials": 50, "seed": seed}
+        for seed in (2, 0)
+        for name in ("a", "b")
+    ]
+    measured = Results.from_rows(rows)
+    advice = advise(fit_surface(spec, measured), measured, 20)
+    assert [step.seed for step in advice.steps if step.kind == "seed"] == [3]

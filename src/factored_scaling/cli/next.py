@@ -16,6 +16,7 @@ from factored_scaling.core.surface import fit_surface
 from factored_scaling.core.surface_sample import Effort
 from factored_scaling.errors import InvalidInput
 
+MARK = "←"
 DRAWS = 512  # a gain of a tenth of a point is the mean of small differences
 
 
@@ -48,7 +49,8 @@ def next_command(
 
     For every measurement that could come next (a policy of the plan or of the screening order, several of them, a
     second seed, more trials) it tells how much success it is expected to add in the end, because the demonstrations
-    would be spent better. With costs, what is spent on measuring is missing for demonstrations, and a step may lose.
+    would be spent better. Policies that stand below each other are trained together: what they add counts from the
+    first. With costs, what is spent on measuring is missing for demonstrations, and a step may lose.
 
     \b
     fsc next my-study --budget 100
@@ -69,12 +71,12 @@ def next_command(
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
-    rows = [_row(spec, step) for step in advice.steps]
-    columns = ["next", *spec.names, "trials", "cost", "adds, points"]
+    columns = ["next", *spec.names, "trials", "cost", "adds, points", ""]
     order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count)
-    click.echo(f"Act now: collect {order}; expected {percent(advice.expected)}.")
+    click.echo(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
     click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
-    print_table("What measuring more would add", columns, rows)
+    if advice.steps:
+        print_table("What measuring more would add", columns, _rows(spec, advice))
     click.echo(_verdict(advice))
     if added:
         click.echo(f"added as runs {', '.join(str(run) for run in added)}; `fsc run` or `fsc record` fills them")
@@ -87,27 +89,59 @@ def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
     return replace(advice, order=now.allocation, expected=said.predicted.mean, regret=said.regret)
 
 
-def _row(spec: StudySpec, step: Step) -> list[str]:
-    what = {"train": "train", "seed": f"train again, seed {step.seed}", "evaluate": "evaluate further"}[step.kind]
-    more = len(step.demos) - 1
-    if more:
-        what = f"train this and the {'next' if more == 1 else f'{more} after it'}"
-    demos = [str(step.demos[0][name]) for name in spec.names]
-    return [what, *demos, str(step.trials), f"{step.cost:g}", f"{100 * step.gain:+.2f}"]
+def _rows(spec: StudySpec, advice: Advice) -> list[list[str]]:
+    """One line per policy, so that it is plain what to train: those to train together stand below each other, and
+    the cost and what they add count from the first. The step to take is marked."""
+    series = [step for step in advice.steps if step.kind == "train"]
+    by_sets = {_sets(spec, step): step for step in series}
+    longest = [sets for sets in by_sets if not any(other[: len(sets)] == sets != other for other in by_sets)]
+    chosen = _sets(spec, advice.best) if advice.best in series else ()
+    rows = []
+    for sets in longest:
+        marks = len(chosen) if sets[: len(chosen)] == chosen else 0
+        chosen = () if marks else chosen  # where two series begin alike, the first is marked
+        for place, demos in enumerate(sets):
+            what = "train" if place == 0 else "  and then"
+            upto = by_sets.get(sets[: place + 1])
+            rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks)])
+    for step in advice.steps:
+        if step.kind != "train":
+            what = f"train again, seed {step.seed}" if step.kind == "seed" else "evaluate further"
+            rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best)])
+    return rows
+
+
+def _sets(spec: StudySpec, step: Step) -> tuple[tuple[str, ...], ...]:
+    """The demos of every policy of the step, in declared order."""
+    return tuple(tuple(str(demos[name]) for name in spec.names) for demos in step.demos)
+
+
+def _cells(step: Step | None, trials: int, marked: bool) -> list[str]:
+    known = ["", ""] if step is None else [f"{step.cost:g}", f"{100 * step.gain:+.2f}"]
+    return [str(trials), *known, MARK if marked else ""]
 
 
 def _verdict(advice: Advice) -> str:
     best = advice.best
     if best is None:
-        return "Act now: no measurement adds as much as it must."
+        return f"Act now: {_why_not(advice)}."
     many = len(best.demos)
     if best.kind == "evaluate":
-        what = f"Evaluate that policy with {best.trials} more trials"
+        what = f"Evaluate the policy marked {MARK} with {best.trials} more trials"
     elif best.kind == "seed":
-        what = f"Train that policy again with seed {best.seed}"
+        what = f"Train the policy marked {MARK} again with seed {best.seed}"
     else:
-        what = "Train the next policy" if many == 1 else f"Train the next {many} policies"
+        what = f"Train the {'policy' if many == 1 else f'{many} policies'} marked {MARK}"
     return f"{what} first: {100 * best.gain:+.2f} points, {100 * best.needed:.2f} needed. Then ask again."
+
+
+def _why_not(advice: Advice) -> str:
+    if not advice.steps:
+        return "every measurement costs as much as there is to spend"
+    least = min(step.needed for step in advice.steps)
+    if least == 0:
+        return "no measurement adds more than it costs"
+    return f"no measurement adds {100 * least:.2f} points for each policy it needs"
 
 
 def _add(target: Target, advice: Advice) -> list[int]:

@@ -28,7 +28,7 @@ def proxy_command(study: str, as_json: bool) -> None:
 
     \b
     fsc proxy my-study
-    fsc recommend my-study --budget 100 --proxy 1         curves fitted to these scores
+    fsc recommend my-study --budget 100 --proxy 1         weighed beside the trials
     """
     from factored_scaling.core.proxy import KS
     from factored_scaling.proxy import proxy_of_runs, proxy_trust

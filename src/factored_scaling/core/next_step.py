@@ -150,7 +150,7 @@ Demos = tuple[int, ...]
 
 
 def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
-    """Policies with their scores; of several seeds the last, which stands for its training set."""
+    """Policies with their scores; of several seeds the highest, which stands for its training set."""
     found: dict[tuple[Demos, int], dict[str, tuple[float, int]]] = {}
     for row in results.rows:
         demos, _ = resolve(spec, row)
@@ -160,7 +160,7 @@ def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
         both = count + (row.trials or 0)
         scores[name] = ((before * count + row.score * (both - count)) / both if both else row.score, both)
     made = {}
-    for (demos, seed), scores in found.items():
+    for (demos, seed), scores in sorted(found.items(), key=lambda item: item[0][1]):
         known = [scores.get(name, (np.nan, 0)) for name in spec.names]
         mean, trials = np.array([k[0] for k in known]), np.array([float(k[1] or 100) for k in known])
         theta = np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75)))

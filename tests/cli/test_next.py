@@ -105,6 +105,8 @@ def test_recommend_chooses_episodes_from_a_pool(fsc: Fsc, screening: Path) -> No
     assert again == data["episodes"] != other
     table = fsc(*given)
     assert "in the pool" in table.stdout
+    assert data["answer"].startswith("add ")
+    assert f"{data['answer']}." in table.stdout
     assert "vary no factor" in table.stderr
 
 

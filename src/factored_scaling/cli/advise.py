@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from factored_scaling.cli.pool import Pool
+from factored_scaling.cli.pool import VERB, Pool
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
@@ -153,7 +153,7 @@ def recommend_command(
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
     if as_json:
-        print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer.allocation, seed)))
+        print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)))
         return
     if answer.curves and answer.surface is None:
         _print_curves(answer.curves, budget)
@@ -171,7 +171,7 @@ def recommend_command(
     rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.surface is not None:
-        _print_expected(answer, answer.surface)
+        _print_expected(answer, answer.surface, "collect" if held is None else VERB)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
 
 
@@ -198,9 +198,9 @@ def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
     print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "best buy"], rows)
 
 
-def _print_expected(answer: Recommendation, said: SurfaceReport) -> None:
+def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str) -> None:
     """The answer in plain words; every number in it stands in --json too."""
-    print_text(f"{answer.sentence}.")
+    print_text(f"{answer.say(verb)}.")
     now = said.now
     print_text(
         f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings
+from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings
 from factored_scaling.cli.target import study_argument
 from factored_scaling.core.design import PlannedRun, plan, trials_per_policy
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
@@ -93,6 +93,8 @@ def _print_regret(chosen: StudySpec, trials: int | None) -> None:
     from factored_scaling.bench.expected import MANY_TRIALS, expected_equal, expected_regret, regime_for, table
 
     regime, count = regime_for(trials), len(chosen.names)
+    if count == 1:  # there is nothing to split
+        return
     known = table()["regret"][regime]
     totals = {name: len(plan(chosen.changed(construction=name, policies=None))) for name in known}
     columns = [name for name in CONSTRUCTIONS if name in known]
@@ -110,3 +112,9 @@ def _print_regret(chosen: StudySpec, trials: int | None) -> None:
     words = f"{MANY_TRIALS} trials or more" if regime == "simulation" else "about 20 trials"
     equal = expected_equal(count)
     print_table(f"Regret to expect, {words} per policy (Equal: {equal:.2f})", ["policies", *columns], rows)
+    counts = sorted({int(key) for sides in known.values() for key in sides})
+    errors = [row[2] for sides in known.values() for rows_of in sides.values() for row in rows_of]
+    nearest = min(max(count, counts[0]), counts[-1])
+    yours = "" if nearest == count else f" ({count} count as {nearest})"
+    worlds = f"Means over simulated worlds with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}."
+    print_text(f"Regret 0 is the best order there is, 1 is no gain. {worlds}")

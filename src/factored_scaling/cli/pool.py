@@ -12,7 +12,10 @@ import click
 from factored_scaling.cli.target import Target
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.pool import capped, chosen_episodes, without
+from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.spec import StudySpec
+
+VERB = "add"  # episodes of a pool are there already
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Pool:
             warnings.append(f"{useless} episodes of the pool vary no factor of the study")
         return cls(fresh, capped(spec, fresh), tuple(warnings))
 
-    def chosen(self, allocation: Mapping[str, int], seed: int) -> dict[str, Any]:
-        """The chosen episodes for `--json`, with what was left out of the pool."""
-        ids = chosen_episodes(self.episodes, allocation, seed)
-        return {"episodes": {name: list(own) for name, own in ids.items()}, "pool_warnings": list(self.warnings)}
+    def chosen(self, answer: Recommendation, seed: int) -> dict[str, Any]:
+        """What `--json` says otherwise, or besides: the chosen episodes, and what was left out of the pool."""
+        ids = chosen_episodes(self.episodes, answer.allocation, seed)
+        made = {"episodes": {name: list(own) for name, own in ids.items()}, "pool_warnings": list(self.warnings)}
+        return made if answer.surface is None else {"answer": answer.say(VERB), **made}
 
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""

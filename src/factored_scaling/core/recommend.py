@@ -13,6 +13,7 @@ from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface_doubts import doubts
 from factored_scaling.core.surface_report import SurfaceReport, combination_gains, report_surface
 from factored_scaling.errors import NotEnoughData, UnknownName
 
@@ -81,8 +82,12 @@ class Recommendation:
     @property
     def sentence(self) -> str:
         """What to do and what to expect of it, in plain words; every number in it stands in `to_mapping()` too."""
+        return self.say("collect")
+
+    def say(self, verb: str) -> str:
+        """The sentence, for an order that is carried out otherwise than by collecting."""
         given = [f"{count} {name}" for name, count in self.allocation.items() if count]
-        order = f"collect {', '.join(given)}" if given else "collect nothing"
+        order = f"{verb} {', '.join(given) or 'nothing'}"
         if self.surface is None:
             return order
         expected, digits = self.surface.predicted, self.surface.digits
@@ -210,6 +215,7 @@ def recommend(
         warnings = (*warnings, text)
     said = None
     if surface is not None:
+        warnings = (*doubts(surface, spending.demos), *warnings)
         said = report_surface(surface, budget, spending, _alternatives(spec, reports, budget))
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
 

@@ -64,6 +64,13 @@ def test_a_budget_far_beyond_the_data_is_called_a_direction() -> None:
     assert text.startswith("the order is 100 times the demos at hand")
 
 
+def test_a_proxy_alone_does_not_say_how_often_the_robot_succeeds() -> None:
+    spec, proxy = StudySpec(SIZES, construction="one"), Results.from_rows(rows(SCREEN, trials=None))
+    (text,) = recommend(spec, Results(), 40, proxy=proxy).warnings
+    assert text.startswith("no trial was scored: success is belief here")
+    assert recommend(spec, Results.from_rows(rows(SCREEN)), 40, proxy=proxy).warnings == ()
+
+
 def test_one_factor_needs_no_telling_apart() -> None:
     told = [{"demos": {"a": 30}, "score": 0.5, "trials": 50}]
     assert recommend(StudySpec({"a": 30}, construction="one"), Results.from_rows(told), 40).warnings == ()

@@ -169,6 +169,7 @@ def recommend_command(
         for row, curve in zip(rows, answer.surface.curves, strict=True):
             row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
     rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
+    rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.surface is not None:
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)

@@ -18,6 +18,8 @@ def doubts(surface: Surface, order: Mapping[str, int]) -> tuple[str, ...]:
     seen, names = surface.observations, surface.spec.names
     shown = _shown(seen)
     found: list[str] = []
+    if not seen.score.size:
+        found.append("no trial was scored: success is belief here, and the proxy alone tells factors apart")
     if len(names) > 1:
         found += _one_sided(seen)
         unseen = [name for place, name in enumerate(names) if not shown[:, place].any()]

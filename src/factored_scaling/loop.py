@@ -24,6 +24,7 @@ from factored_scaling.lab import DATASET_STRIDE, Lab, evaluation_sizes, policy_c
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_results
 from factored_scaling.study import Study
+from factored_scaling.work import limit_threads
 
 # Carries out a study's pending runs; False when stopped by the user.
 WorkOff = Callable[[Study, Path, Path], bool]
@@ -189,6 +190,7 @@ class Loop:
         if kept is None:
             from factored_scaling.policies.remix import plot_trajectory
 
+            limit_threads(self.lab.device)
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)

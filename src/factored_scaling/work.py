@@ -70,7 +70,7 @@ def run_folder(folder: Path, digest: str) -> Path:
 def work(line: Line, address: str | Path, study_id: int, folder: Path, options: WorkOptions) -> None:
     """Take runs until none is left. Waits for runs that others hold: if their worker dies, they come back."""
     if not options.trainer:
-        _limit_threads(options.device)
+        limit_threads(options.device)
     with Study.open_by_id(address, study_id) as study:
         lab: Lab | OutsideTrainer | None = None
         while not line.stopping:
@@ -349,8 +349,8 @@ def _heartbeat(study: Study, members: Sequence[_Member], options: WorkOptions) -
         thread.join()
 
 
-def _limit_threads(device: str) -> None:
-    """Workers side by side: each computes on one core, or they slow each other down."""
+def limit_threads(device: str) -> None:
+    """Small networks compute on one core: threads that wait for each other on busy cores slow everything down."""
     import torch
 
     if device == "cpu":

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import CAMERA, episode, write
 
@@ -124,6 +125,21 @@ def test_remix_gets_the_recorded_demonstrations_by_factor(dataset: Path, tmp_pat
         table = all_frames(opened, tmp_path / "study", "cpu")
     assert table.factors == (None, None, "camera_pose", "camera_pose", "lighting", "lighting")
     assert table.images.shape[1:] == (1, 3, 16, 16)
+
+
+def test_remix_computes_on_one_core(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done(run_fsc("label", dataset, "--rule", "0-2: camera_pose", "--rule", "3-5: lighting"))
+    done(run_fsc("init", tmp_path / "study", "--dataset", dataset))
+    torch.set_num_threads(2)
+    seen: list[int] = []
+
+    def train(*_: object) -> None:
+        seen.append(torch.get_num_threads())
+        raise InvalidInput("enough")
+
+    monkeypatch.setattr("factored_scaling.policies.remix.train_remix", train)
+    assert "enough" in run_fsc("remix", tmp_path / "study").stderr
+    assert seen == [1]
 
 
 def test_remix_without_demonstrations_is_told(tmp_path: Path) -> None:

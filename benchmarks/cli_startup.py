@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import processor
+from factored_scaling.machine import processor
 
 RESULTS = Path(__file__).parent / "results" / "cli_startup.md"
 REPEATS = 10

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from machine import processor
 
 from factored_scaling import Results, StudySpec, fit_curves, plan, recommend
 from factored_scaling.core.curves import refit
+from factored_scaling.machine import processor
 
 SPEC = StudySpec({f"factor_{index}": 30 for index in range(8)}, construction="pair")
 ROUNDS = 7

@@ -27,8 +27,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from machine import processor
-
+from factored_scaling.machine import processor
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
 from factored_scaling.policies.inference import Sampler, Team

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from machine import processor
 
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.dataset import LerobotDataset
@@ -33,6 +32,7 @@ from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.data.lerobot.select import select_episodes
 from factored_scaling.data.lerobot.write import arrow_column, video_columns, write_tasks
+from factored_scaling.machine import processor
 
 RESULTS = Path(__file__).parent / "results" / "lerobot_listing.md"
 EPISODES, FRAMES, FPS, ROUNDS = 10_000, 200, 30, 5

@@ -35,9 +35,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from machine import processor
-
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.machine import processor
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import build_learner
 from factored_scaling.policies.training import Training

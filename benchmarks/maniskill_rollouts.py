@@ -27,6 +27,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from factored_scaling.machine import processor
 from factored_scaling.sim import Condition
 from factored_scaling.sim.maniskill import ManiSkillTask, factors, make_task
 from factored_scaling.sim.maniskill.renderer import find_renderer
@@ -161,10 +162,8 @@ def _megabytes(pid: int) -> float:
 
 def _where() -> list[str]:
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    processor = names[0].partition(":")[2].strip() if names else platform.machine()
     return [
-        f"{today}, {processor}, {os.cpu_count()} cores, rendering on the {find_renderer().upper()}, "
+        f"{today}, {processor()}, {os.cpu_count()} cores, rendering on the {find_renderer().upper()}, "
         f"torch {torch.__version__}, Python {platform.python_version()}; load before it {os.getloadavg()[0]:.1f}.",
         f"`{' '.join(['python', *sys.argv])}`",
     ]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from factored_scaling.machine import processor
 from factored_scaling.sim import TASKS, Condition, DemoRequest
 from factored_scaling.sim.tabletop import TabletopTask, factors, make_task
 from factored_scaling.sim.tabletop.physics import start, step
@@ -43,22 +44,13 @@ def main() -> None:
 
 
 def _where(device: str, threads: int) -> list[str]:
-    processor = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
+    chip = torch.cuda.get_device_name() if device.startswith("cuda") else processor()
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     return [
-        f"{today}, {processor}, {threads} thread(s), torch {torch.__version__}, Python {platform.python_version()}.",
+        f"{today}, {chip}, {threads} thread(s), torch {torch.__version__}, Python {platform.python_version()}.",
         f"Best of {REPEATS} measurements of {SECONDS} s each; images of 48 × 48 pixels.",
         "A rollout renders one frame per camera every 8 environment-steps.",
     ]
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _table(task: TabletopTask, device: str) -> list[str]:

@@ -24,6 +24,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the w
 import numpy as np
 import torch
 
+from factored_scaling import machine
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.policies.diffusion import DiffusionConfig, train_diffusion
 
@@ -74,15 +75,6 @@ def measure(policies: int, updates: int) -> tuple[float, float]:
     return max(wall for wall, _ in results), sum(processor for _, processor in results) / policies
 
 
-def processor_name() -> str:
-    """The processor's model where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) -> str:
     """The table as Markdown; `load` is the machine's before anything was measured."""
     lines = [
@@ -91,7 +83,7 @@ def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) 
         f"{updates} updates of `DiffusionConfig.preset('small')`, {EPISODES} demos of {LENGTH} frames, one camera of "
         f"{IMAGE} px; one thread per policy, checkpoints every 200 updates included.",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {processor_name()}, {os.cpu_count()} cores (load {load:.1f} before), "
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine.processor()}, {os.cpu_count()} cores (load {load:.1f} before), "
         f"{platform.system()}, Python {platform.python_version()}, torch {torch.__version__}. "
         "`python benchmarks/train_steps.py`",
         "",

@@ -22,7 +22,7 @@ from websockets.typing import Origin
 from factored_scaling.errors import InvalidInput, PolicyError
 from factored_scaling.serving import MOST_BYTES
 from factored_scaling.serving.client import PolicyClient, full_address
-from factored_scaling.serving.server import PolicyServer, is_loopback
+from factored_scaling.serving.server import PolicyServer
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,6 @@ def test_a_message_that_is_too_large_ends_the_connection(server: PolicyServer) -
 def test_a_key_is_needed_where_others_can_reach_it() -> None:
     with pytest.raises(InvalidInput, match="can be reached from other machines"):
         PolicyServer(Counting(), host="0.0.0.0", port=0)
-    assert all(is_loopback(host) for host in ("127.0.0.1", "localhost", "::1"))
-    assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.7", "robot"))
     with PolicyServer(Counting(), port=0, key="söcret") as server:
         for key in (None, "wrong", ""):
             with pytest.raises(PolicyError, match=r"refused the connection \(401\); give its key"):

@@ -15,7 +15,7 @@ from tests.web.conftest import Served
 
 from factored_scaling.errors import InvalidInput
 from factored_scaling.study import Study
-from factored_scaling.web.serve import access_for, bind, code_for, is_loopback, kept_token
+from factored_scaling.web.serve import access_for, bind, code_for, kept_token
 
 
 @pytest.fixture
@@ -116,14 +116,6 @@ def test_a_network_is_never_served_without_a_token() -> None:
     address = bind("0.0.0.0", 0)
     with address.socket, pytest.raises(InvalidInput, match="needs a token"):
         access_for(address, None)
-
-
-@pytest.mark.parametrize(
-    ("host", "alone"),
-    [("127.0.0.1", True), ("127.0.0.5", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
-)
-def test_loopback_is_told_from_a_network(host: str, alone: bool) -> None:
-    assert is_loopback(host) is alone
 
 
 def test_the_code_for_a_phone_is_drawn_with_half_blocks() -> None:

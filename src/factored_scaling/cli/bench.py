@@ -136,12 +136,14 @@ def _progress(done: int, total: int) -> None:
 def _page(comparison: Comparison, seconds: float, jobs: int) -> str:
     import numpy as np
 
+    from factored_scaling.machine import processor
+
     command = shlex.join(["fsc", *sys.argv[1:]])
     cores = "one process" if jobs == 1 else f"{jobs} processes"
     parts = [
         "# Decisions in worlds with a known best answer",
         "",
-        f"{datetime.date.today().isoformat()}, {_processor()}, {cores} of {os.cpu_count()} cores, {seconds:.0f} s, "
+        f"{datetime.date.today().isoformat()}, {processor()}, {cores} of {os.cpu_count()} cores, {seconds:.0f} s, "
         f"{platform.system()}, Python {platform.python_version()}, numpy {np.__version__}; `{command}`.",
         "",
         "Regret is (best − chosen) / (best − before), ± its standard error; "
@@ -149,12 +151,3 @@ def _page(comparison: Comparison, seconds: float, jobs: int) -> str:
         "",
     ]
     return "\n".join([*parts, *(table.markdown() for table in comparison.tables())])
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import threading
 import time
@@ -18,6 +17,7 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, serve
 
 from factored_scaling.errors import FscError, InvalidInput
+from factored_scaling.machine import in_url, is_loopback
 from factored_scaling.serving import MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
@@ -77,7 +77,7 @@ class PolicyServer:
         except OSError as error:
             what, hint = f"cannot listen ({error.strerror or error})", "is another server there? --port chooses another"
             raise InvalidInput(what, where=f"{host}:{port}", hint=hint) from None
-        self.address = f"ws://{_shown(host)}:{self._server.socket.getsockname()[1]}"
+        self.address = f"ws://{in_url(host)}:{self._server.socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> PolicyServer:
@@ -125,17 +125,3 @@ class PolicyServer:
             return pack({**answer, "server_timing": {"infer_ms": taken * 1000}})
         except FscError as error:
             return str(error)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import ipaddress
 import os
 import re
 import secrets
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from factored_scaling.errors import InvalidInput
+from factored_scaling.machine import in_url, is_loopback
 from factored_scaling.study import Study
 from factored_scaling.web.access import LOOPBACK, Access
 
@@ -39,17 +39,7 @@ class Address:
         name = self.host
         if name in ("0.0.0.0", "::"):
             name = outside_address() or socket.gethostname()
-        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host to bind to is this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return f"http://{in_url(name)}:{self.port}/"
 
 
 def bind(host: str, port: int) -> Address:

@@ -64,7 +64,7 @@ def draws(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
     colour = COLOURS[factor_places(spec, answer)[name]][0]
     axes.plot(places, said.surface.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
     axes.plot(places, world.factor_success(demos)[:, index], color=INK, linewidth=1.6, dashes=(1, 1.5))
-    for n, score, _ in said.measured(name):
+    for n, score, _, _ in said.measured(name):
         axes.plot([n], [score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
     dress_axes(axes, 30, 30 + BUDGET, (0.0, 1.0))
     text = f"success on trials of {name.replace('_', ' ')}, over its demonstrations"

@@ -120,7 +120,11 @@ def test_trials_that_vary_everything_at_once_are_a_target_of_their_own() -> None
 def test_what_was_measured_on_a_factors_own_trials_is_kept_for_pictures(surface: Surface) -> None:
     told = [row for row in rows() if row["factor"] == "light"]
     kept = report_surface(surface, 10).measured("light")
-    assert sorted(kept) == sorted((float(row["demos"]["light"]), row["score"], 400) for row in told)
+    complete = {name: size for name, size in SPEC.sizes.items() if name != "light"}
+    assert sorted(kept) == sorted(
+        (float(row["demos"]["light"]), row["score"], 400, row["demos"].items() >= complete.items()) for row in told
+    )
+    assert {one.alone for one in kept} == {True, False}
 
 
 def test_the_full_policy_under_every_curve_counts_once() -> None:

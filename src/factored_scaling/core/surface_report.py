@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,16 @@ def _band(estimates: Sequence[Estimate]) -> dict[str, list[float]]:
     return {key: [getattr(estimate, key) for estimate in estimates] for key in ("mean", "low", "high")}
 
 
+class Measured(NamedTuple):
+    """A score on one factor's own trials: that factor's demonstrations in training, the score, and the trials."""
+
+    demos: float
+    score: float
+    trials: int | None
+    # all demonstrations of the other factors were in training too, as along the factor's curve
+    alone: bool
+
+
 @dataclass(frozen=True)
 class SurfaceReport:
     """The surface's answer for one budget."""
@@ -106,15 +116,17 @@ class SurfaceReport:
         means = [estimate.mean for _, estimate in self.alternatives.values()]
         return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
 
-    def measured(self, factor: str) -> list[tuple[float, float, int | None]]:
-        """Scores on this factor's own trials: its demonstrations in training, the score, and the trials."""
+    def measured(self, factor: str) -> list[Measured]:
+        """Scores on this factor's own trials."""
         seen, place = self.surface.observations, self.surface.spec.names.index(factor)
         own = np.flatnonzero((seen.cells.cell % seen.now.size == place) & (seen.cells.share == 1.0))
+        others = np.arange(seen.now.size) != place
         return [
-            (
+            Measured(
                 float(seen.demos[run, place] * seen.unit),
                 float(seen.score[column]),
                 round(float(seen.trials[column])) or None,
+                bool((seen.demos[run, others] >= seen.now[others] - 1e-9).all()),
             )
             for run, column in zip(seen.cells.cell[own] // seen.now.size, seen.cells.mean[own], strict=True)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from factored_scaling.report.words import demo_words, gain_points, percent, plai
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+_LEGEND = (
+    f"over demonstrations of the factor, all others as now; line: all trials, {percent(SHOWN)} interval; "
+    "dashed: the factor's own trials; rings: measured on them, pale where demonstrations of others were missing too"
+)
+_PALE = 0.45
 
 
 def surface_content(
@@ -96,11 +104,15 @@ def draw_factor(axes: Axes, said: SurfaceReport, curve: FactorCurve, colour: str
     size = curve.demos[_at(curve, said)]
     mean = curve.overall[_at(curve, said)].mean
     axes.plot([size, size], [limits[0], mean], color=MUTED, linewidth=0.8, dashes=(1, 2), zorder=2)
-    for n, score, trials in said.measured(curve.factor):
+    for n, score, trials, alone in said.measured(curve.factor):
+        strength = 1.0 if alone else _PALE
         if trials:
             interval = wilson(score, trials)
-            axes.plot([n, n], [interval.low, interval.high], color=colour, linewidth=0.8, alpha=0.6, zorder=4)
-        axes.plot([n], [score], "o", ms=4.2, mfc=PAPER, mec=colour, mew=1.2, label="measured", zorder=5)
+            axes.plot(
+                [n, n], [interval.low, interval.high], color=colour, linewidth=0.8, alpha=0.6 * strength, zorder=4
+            )
+        ring: dict[str, Any] = {"ms": 4.2, "mfc": PAPER, "mec": colour, "mew": 1.2, "zorder": 5, "clip_on": False}
+        axes.plot([n], [score], "o", label="measured", alpha=strength, **ring)
     end = curve.overall[-1].mean
     axes.annotate(
         percent(end),
@@ -120,7 +132,7 @@ def surface_limits(said: SurfaceReport) -> tuple[float, float]:
     """One scale for all factors, in whole tens of percent."""
     values = [e.mean for curve in said.curves for e in curve.own]
     values += [edge for curve in said.curves for e in curve.overall for edge in (e.low, e.high)]
-    values += [score for curve in said.curves for _, score, _ in said.measured(curve.factor)]
+    values += [score for curve in said.curves for _, score, _, _ in said.measured(curve.factor)]
     bottom, top = max(0.0, np.floor(min(values) * 10) / 10), min(1.0, np.ceil(max(values) * 10) / 10)
     return (float(bottom), float(max(top, bottom + 0.3)))
 
@@ -132,12 +144,15 @@ def surface_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
     across = min(3 if len(said.curves) in (3, 5, 6, 9) else 4, len(said.curves))
     down = -(-len(said.curves) // across)
     width, cell = 3.35 * across, 2.5
-    figure = bare_figure(width, cell * down)
+    words = textwrap.wrap(_LEGEND, round(16 * (width - 0.6)))
+    height = cell * down + 0.14 + 0.15 * len(words)
+    figure = bare_figure(width, height)
+    figure.text(0.52 / width, 0.08 / height, "\n".join(words), color=MUTED, fontsize=8, va="bottom", linespacing=1.3)
     limits, places = surface_limits(said), factor_places(spec, recommendation)
     for index, curve in enumerate(said.curves):
         row, column = divmod(index, across)
-        left, bottom = column * 3.35 + 0.52, cell * (down - row - 1) + 0.4
-        axes = figure.add_axes((left / width, bottom / (cell * down), 2.73 / width, 1.62 / (cell * down)))
+        left, bottom = column * 3.35 + 0.52, height - cell * (row + 1) + 0.4
+        axes = figure.add_axes((left / width, bottom / height, 2.73 / width, 1.62 / height))
         colour = COLOURS[places[curve.factor]][0]
         draw_factor(axes, said, curve, colour, limits)
         place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}

@@ -357,6 +357,26 @@ def test_imports_are_whole_or_nothing(path: Path) -> None:
             study.recommend(5, "top")
 
 
+def test_a_file_of_an_earlier_round_is_no_news_after_the_next(path: Path) -> None:
+    full = {"camera_pose": 6, "lighting": 6, "table": 3}
+    rows = [{"demos": {**full, "lighting": n}, "score": 0.3 + n / 20, "trials": 20} for n in (0, 3, 6)]
+    with Study.open(path) as study:
+        assert study.spec.sizes == full
+        assert study.import_results(Results.from_rows(rows), "all.csv") == 3
+        done = [run.id for run in study.runs() if run.state == "done"]
+        study.extend({"lighting": 6, "camera_pose": 2})
+        rows.append({"demos": {"camera_pose": 8, "lighting": 12, "table": 3}, "score": 0.7, "trials": 20})
+        # the same counts would now be drawn from more demonstrations, and be other policies
+        assert study.import_results(Results.from_rows(rows), "all.csv") == 1
+        assert [run.id for run in study.runs() if run.state == "done"][:3] == done
+        assert len(study.results().rows) == 4
+        # the scores of a policy that was planned and not measured before the round go to it
+        waiting = next(run for run in study.runs() if run.state == "pending" and run.rounds == (0,))
+        more = [{"demos": waiting.demos, "score": 0.25, "trials": 20}]
+        assert study.import_results(Results.from_rows(more), "more.csv") == 1
+        assert study.run(waiting.id).state == "done"
+
+
 def test_runs_outside_the_plan(path: Path) -> None:
     with Study.open(path) as study:
         run_id = study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7)

@@ -20,7 +20,7 @@ from factored_scaling.core.scores import Result, Trial, result_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
 from factored_scaling.store import RoundRow, RunRow, Store
-from factored_scaling.told import Told, check_factors, fresh, measured, read_told, rows_of
+from factored_scaling.told import Told, check_factors, fresh, known_as, measured, read_told, rows_of
 
 DAY = 24 * 3600.0
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
@@ -243,15 +243,17 @@ class Study:
         """
         planned, told = measured(self.spec, self.dataset, results, source)
         stored = self.store.study_scores(self.id)
-        known = {run.digest: stored.get(run.id, []) for run in self.runs()}
-        new = {digest: fresh(means, known.get(digest, [])) for digest, means in told.items()}
+        runs = [(run, stored.get(run.id, [])) for run in self.runs()]
+        chosen = [known_as(run, told[digest], runs) for digest, run in planned.items()]
+        known = {run.digest: means for run, means in runs}
+        new = [fresh(means, known.get(run.spec.digest, [])) for run, means in zip(chosen, told.values(), strict=True)]
         # From here on nothing is refused any more: the file is taken in whole or not at all.
-        ids = self.store.add_runs(self.id, self.round.index, list(planned.values()))
-        for run_id, digest in zip(ids, planned, strict=True):
-            if new[digest]:
-                self.store.append_scores(run_id, new[digest])
+        ids = self.store.add_runs(self.id, self.round.index, chosen)
+        for run_id, means in zip(ids, new, strict=True):
+            if means:
+                self.store.append_scores(run_id, means)
             self.finish(run_id)
-        return sum(len(means) for means in new.values())
+        return sum(len(means) for means in new)
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""

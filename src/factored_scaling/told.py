@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from factored_scaling.core.checks import real, shown
@@ -72,6 +73,27 @@ def measured(
         planned.setdefault(run.spec.digest, run)
         told.setdefault(run.spec.digest, []).append(measurement)
     return planned, told
+
+
+def known_as(
+    run: PlannedRun, told: Sequence[Measurement], runs: Sequence[tuple[RunRow, Sequence[Measurement]]]
+) -> PlannedRun:
+    """The run of the record that rows with these demonstrations are about, or `run` where there is none.
+
+    After another round the same counts would be drawn from more demonstrations, and be another policy. Whoever measured
+    a policy before means that one: first the run that knows one of these scores, then the one the study would draw now,
+    then the newest.
+    """
+    alike = [
+        (row, stored)
+        for row, stored in runs
+        if row.demos == run.demos and replace(row.spec, episodes=()) == replace(run.spec, episodes=())
+    ]
+    said = {(m.factor, m.score, m.trials) for m in told}
+    knowing = [row for row, stored in alike if any((m.factor, m.score, m.trials) in said for m in stored)]
+    drawn = [row for row, _ in alike if row.digest == run.spec.digest]
+    found = [*knowing, *drawn, *(row for row, _ in reversed(alike))]
+    return PlannedRun(found[0].spec, run.demos, ()) if found else run
 
 
 def fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Measurement]:

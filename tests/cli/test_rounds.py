@@ -183,3 +183,20 @@ def test_settings_may_change_and_demos_may_not(fsc: Fsc, study: Path) -> None:
     for change in ("lighting: 31", "lightning: 30"):
         (study / "study.yaml").write_text(text.replace("lighting: 30", change).replace("groups:", "# groups:"))
         refused(fsc("runs", study), "study.yaml", "fsc extend", "start a new study")
+
+
+def test_rows_of_an_earlier_round_in_short_form_are_not_read_with_todays_demos(fsc: Fsc, study: Path) -> None:
+    scores = study / "results.csv"
+    done(fsc("import", study, scores))
+    first = done(fsc("export", study))
+    done(fsc("extend", study, "--collected", "camera_pose=40", "--collected", "lighting=10"))
+    before = runs(fsc, study)
+    said = ("results.csv: row 2 (line 3)", "no policy of round 1 has n = 20 of camera_pose+distractor", "fsc export")
+    refused(fsc("import", study, scores), *said)
+    refused(fsc("recommend", study, scores, "--budget", "20"), *said)
+    assert runs(fsc, study) == before
+    (study / "first.csv").write_text(first)  # the same scores, with the demonstrations they were measured with
+    assert done(fsc("import", study, study / "first.csv")).startswith("0 scores new")
+    (study / "second.csv").write_text("combination,n,score,trials\ncamera_pose+distractor,100,0.7,400\n")
+    assert done(fsc("import", study, study / "second.csv")).startswith("1 scores new")
+    assert runs(fsc, study)[7]["score"] == 0.7

@@ -25,13 +25,11 @@ def import_command(study: str, file: Path) -> None:
     my-evaluation --csv | fsc import my-study -
     fsc import copy-of-study study.json
     """
-    from factored_scaling.files import read_results
-
     if file.suffix.lower() == ".json":
         _load(study, file)
         return
     target = Target.parse(study)
-    results = read_results(file, target.spec_and_dataset()[0])  # before a record is made that a bad file would leave
+    _, results = target.read_scores(file)  # before a record is made that a bad file would leave
     with target.study() as opened:
         new = opened.import_results(results, file.name)
         click.echo(f"{new} scores new of {len(results.rows)} rows")

@@ -72,7 +72,7 @@ def next_command(
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
     columns = ["next", *spec.names, "trials", "cost", "adds, points", ""]
-    order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count)
+    order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count) or "nothing"
     click.echo(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
     click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
     if advice.steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -107,11 +107,8 @@ class Target:
         self, csv: str | None, required: bool = True, partial: bool = False
     ) -> tuple[StudySpec, Results]:
         """The study and its scores: from a CSV if given, else from the record."""
-        from factored_scaling.files import read_results
-
         if csv is not None:
-            spec, _ = self.spec_and_dataset()
-            return spec, read_results(Path(csv), spec)
+            return self.read_scores(Path(csv))
         if not self.recorded:
             spec, _ = self.spec_and_dataset()
             from factored_scaling.core.results import Results
@@ -131,6 +128,18 @@ class Target:
             raise NotEnoughData("no finished run has scores yet", hint=hint)
         if unfinished and not partial:
             click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
+        return spec, results
+
+    def read_scores(self, path: Path) -> tuple[StudySpec, Results]:
+        """The study and the scores of a file, whose short form speaks of the study's current round."""
+        from factored_scaling.files import read_results
+
+        spec, _ = self.spec_and_dataset()
+        results = read_results(path, spec)
+        if self.recorded and any(row.combination is not None for row in results.rows):
+            with self.study() as study:
+                if study.round.index:
+                    _check_round(spec, results, path, [run.demos for run in study.runs()], study.round.index)
         return spec, results
 
     def spec_and_proxy(self, k: int) -> tuple[StudySpec, Results]:
@@ -153,6 +162,24 @@ class Target:
         with self.study() as study:
             found = study.store.document(study.id, "remix", "weights")
         return found["weights"] if found is not None else None
+
+
+def _check_round(
+    spec: StudySpec, results: Results, path: Path, known: Sequence[Mapping[str, int]], number: int
+) -> None:
+    """Rows of an earlier round in short form would be read with the demonstrations of today: `n` of another whole."""
+    from factored_scaling.core.results import resolve
+
+    planned = {tuple(demos[name] for name in spec.names) for demos in known}
+    for row in results.rows:
+        demos, _ = resolve(spec, row)
+        if row.combination is not None and demos not in planned:
+            file = "standard input" if str(path) == "-" else str(path)
+            raise InvalidInput(
+                f"no policy of round {number} has n = {row.n} of {'+'.join(row.combination)}",
+                where=f"{file}: {row.place}",
+                hint="give rows of an earlier round with demos: columns, as `fsc export` writes them",
+            )
 
 
 def _left_out(ids: list[int]) -> str:

@@ -74,3 +74,16 @@ def test_curves_are_drawn_with_band_own_trials_and_measured_points(tmp_path: Pat
         assert measured == len(said.measured(curve.factor)) > 0
         assert f"{100 * curve.overall[-1].mean:.1f}%" in factor_words(said, curve)
     assert tmp_path / "surface.png" in save_figures(spec, {"auto": answer}, tmp_path, ("png",))
+
+
+def test_without_scores_per_factor_no_line_is_drawn_for_a_factors_own_trials() -> None:
+    spec, results = study()
+    answers = {"auto": recommend(spec, results, 50)}
+    said = answers["auto"].surface
+    assert said is not None
+    for axes in surface_figure(spec, answers["auto"]).axes:
+        assert {str(line.get_label()) for line in axes.get_lines()}.isdisjoint({"own", "measured"})
+    assert "own trials" not in factor_words(said, said.curves[0])
+    page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
+    assert "own trials" not in page
+    assert "do not tell apart table texture and lighting, nor camera pose and distractor;" in page

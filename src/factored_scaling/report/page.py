@@ -27,6 +27,7 @@ from factored_scaling.report.words import (
     percent,
     plain,
     score_words,
+    spoken,
     strategy_words,
 )
 from factored_scaling.version import __version__
@@ -78,7 +79,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         ],
         "diagnostics": _diagnostics(spec, with_curves, headline),
         "runs": _runs(spec, report.runs),
-        "warnings": _warnings(report.recommendations),
+        "warnings": [spoken(spec, text) for text in _warnings(report.recommendations)],
         "outcome": _outcome(spec, report.outcome),
         "extras": [
             {"title": title, "caption": caption, "svg": inline_svg(figure, f"extra{index}", f"{title}. {caption}")}
@@ -165,7 +166,7 @@ def _diagnostics(
         {
             "label": label_words(report.curve.combination.factors),
             "colour": places[report.curve.combination.label],
-            "flags": [{"kind": flag.kind, "sentence": flag.sentence} for flag in report.diagnosis.flags],
+            "flags": [{"kind": flag.kind, "sentence": spoken(spec, flag.sentence)} for flag in report.diagnosis.flags],
             "back_test": back_test_words(report),
         }
         for report in (recommendation.curves if recommendation else ())

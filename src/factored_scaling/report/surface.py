@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_LEGEND = (
-    f"over demonstrations of the factor, all others as now; line: all trials, {percent(SHOWN)} interval; "
+_LEGEND = f"over demonstrations of the factor, all others as now; line: all trials, {percent(SHOWN)} interval"
+_OWN_LEGEND = (
     "dashed: the factor's own trials; rings: measured on them, pale where demonstrations of others were missing too"
 )
 _PALE = 0.45
@@ -63,6 +63,7 @@ def surface_content(
             for name, order, estimate in expected_orders(said)
         ],
         "now": _estimate(said.now),
+        "own_trials": _own_trials(said),
         "noise": f"{100 * said.noise.mean:.1f}",
         "regret": f"{100 * said.regret:.1f}",
         "policies": said.policies,
@@ -79,11 +80,13 @@ def expected_orders(said: SurfaceReport) -> list[tuple[str, dict[str, int], Esti
 def factor_words(said: SurfaceReport, curve: FactorCurve) -> str:
     """A factor's curves for those who cannot see them."""
     at, end = _at(curve, said), f"{curve.demos[-1]:.0f}"
-    return (
+    words = (
         f"Expected success over demonstrations of {plain(curve.factor)}: {_estimate(curve.overall[at])} with those at "
-        f"hand, {_estimate(curve.overall[-1])} with {end}; on its own trials {_estimate(curve.own[at])} and "
-        f"{_estimate(curve.own[-1])}."
+        f"hand, {_estimate(curve.overall[-1])} with {end}"
     )
+    if said.measured(curve.factor):
+        words += f"; on its own trials {_estimate(curve.own[at])} and {_estimate(curve.own[-1])}"
+    return f"{words}."
 
 
 def factor_figure(said: SurfaceReport, curve: FactorCurve, colour: str, limits: tuple[float, float]) -> Figure:
@@ -99,12 +102,14 @@ def draw_factor(axes: Axes, said: SurfaceReport, curve: FactorCurve, colour: str
     low, high = ([getattr(e, side) for e in curve.overall] for side in ("low", "high"))
     axes.fill_between(demos, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
     axes.plot(demos, [e.mean for e in curve.overall], color=colour, linewidth=2.0, label="overall", zorder=3)
-    own: dict[str, Any] = {"color": colour, "linewidth": 1.3, "dashes": (2.4, 1.6), "label": "own", "zorder": 2}
-    axes.plot(demos, [e.mean for e in curve.own], **own)
+    measured = said.measured(curve.factor)
+    if measured:  # without a score on the factor's own trials their line would be belief alone
+        own: dict[str, Any] = {"color": colour, "linewidth": 1.3, "dashes": (2.4, 1.6), "label": "own", "zorder": 2}
+        axes.plot(demos, [e.mean for e in curve.own], **own)
     size = curve.demos[_at(curve, said)]
     mean = curve.overall[_at(curve, said)].mean
     axes.plot([size, size], [limits[0], mean], color=MUTED, linewidth=0.8, dashes=(1, 2), zorder=2)
-    for n, score, trials, alone in said.measured(curve.factor):
+    for n, score, trials, alone in measured:
         strength = 1.0 if alone else _PALE
         if trials:
             interval = wilson(score, trials)
@@ -130,7 +135,7 @@ def draw_factor(axes: Axes, said: SurfaceReport, curve: FactorCurve, colour: str
 
 def surface_limits(said: SurfaceReport) -> tuple[float, float]:
     """One scale for all factors, in whole tens of percent."""
-    values = [e.mean for curve in said.curves for e in curve.own]
+    values = [e.mean for curve in said.curves if said.measured(curve.factor) for e in curve.own]
     values += [edge for curve in said.curves for e in curve.overall for edge in (e.low, e.high)]
     values += [score for curve in said.curves for _, score, _, _ in said.measured(curve.factor)]
     bottom, top = max(0.0, np.floor(min(values) * 10) / 10), min(1.0, np.ceil(max(values) * 10) / 10)
@@ -144,7 +149,8 @@ def surface_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
     across = min(3 if len(said.curves) in (3, 5, 6, 9) else 4, len(said.curves))
     down = -(-len(said.curves) // across)
     width, cell = 3.35 * across, 2.5
-    words = textwrap.wrap(_LEGEND, round(16 * (width - 0.6)))
+    legend = f"{_LEGEND}; {_OWN_LEGEND}" if _own_trials(said) else _LEGEND
+    words = textwrap.wrap(legend, round(16 * (width - 0.6)))
     height = cell * down + 0.14 + 0.15 * len(words)
     figure = bare_figure(width, height)
     figure.text(0.52 / width, 0.08 / height, "\n".join(words), color=MUTED, fontsize=8, va="bottom", linespacing=1.3)
@@ -160,6 +166,11 @@ def surface_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
         axes.annotate(gain, (0, 1), (0, 8), color=MUTED, fontsize=8.5, **place)
         axes.annotate(plain(curve.factor), (0, 1), (0, 21), color=colour, fontsize=10.5, fontweight="bold", **place)
     return figure
+
+
+def _own_trials(said: SurfaceReport) -> bool:
+    """Whether any score is of trials that varied one factor alone."""
+    return any(said.measured(curve.factor) for curve in said.curves)
 
 
 def _at(curve: FactorCurve, said: SurfaceReport) -> int:

@@ -35,6 +35,15 @@ def plain(name: str) -> str:
     return name.replace("_", " ")
 
 
+def spoken(spec: StudySpec, sentence: str) -> str:
+    """A sentence with the names of combinations and factors as the page writes them."""
+    for combination in spec.combinations():
+        sentence = sentence.replace(combination.label, label_words(combination.factors))
+    for name in spec.names:
+        sentence = sentence.replace(name, plain(name))
+    return sentence
+
+
 def counted_factors(spec: StudySpec) -> str:
     """'1 factor', '5 factors'."""
     return f"{len(spec.names)} {'factor' if len(spec.names) == 1 else 'factors'}"

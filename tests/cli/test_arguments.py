@@ -49,3 +49,13 @@ def test_the_largest_budgets(fsc: Fsc, study: Path) -> None:
             args = ["--budget", str(budget), "--strategy", strategy, "--json"]
             data = json.loads(fsc("recommend", study, study / "results.csv", *args).stdout)
             assert sum(data["allocation"].values()) == budget
+
+
+def test_what_is_missing_is_told_with_the_command_that_explains_it(fsc: Fsc, study: Path) -> None:
+    for args, said in (
+        (["plan"], "fsc: Missing argument 'STUDY'. `fsc plan --help` has an example.\n"),
+        (["recommend", study], "fsc: Missing option '--budget'. `fsc recommend --help` has an example.\n"),
+        (["sheet", "evaluate"], "fsc: Missing argument 'STUDY'. `fsc sheet evaluate --help` has an example.\n"),
+    ):
+        answer = fsc(*args)
+        assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", said)

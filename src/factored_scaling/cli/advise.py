@@ -75,7 +75,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
 @click.option(
     "--fit",
     metavar="|".join(FITS),
-    help="surface: one model of every trial, the default of auto. power-law: the paper's curves, else the default.",
+    help="surface: one model of every trial, the default of auto. power-law: the paper's curves, the default of the others.",
 )
 @click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
@@ -118,6 +118,18 @@ def recommend_command(
     By default one surface is fitted to every score of every policy, per factor where there are such scores, and the
     budget is spent where it expects most success. Costs, caps and minimums per factor are read from study.yaml, e.g.
     `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts cost units.
+
+    Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. One row per policy and
+    varied factor tells most; `fsc plan` says which policies to train:
+
+    \b
+      demos:camera_pose,demos:lighting,factor,score,trials
+      30,30,camera_pose,0.40,60
+      30,30,lighting,0.65,60
+      0,30,camera_pose,0.15,60
+
+    In the table, `if all went there` is the gain in points if one factor got the whole budget, and `best buy` the
+    probability that no other would gain more.
 
     \b
     fsc recommend study.yaml results.csv --budget 100

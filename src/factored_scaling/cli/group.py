@@ -76,7 +76,7 @@ def call(args: list[str]) -> None:
         _complain(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        _complain(error.format_message())
+        _complain(error.format_message() + _where_to_look(error))
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         _complain("stopped")
@@ -88,6 +88,13 @@ def call(args: list[str]) -> None:
         _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _where_to_look(error: click.ClickException) -> str:
+    """Where something is missing, the command that shows what it is."""
+    if not isinstance(error, click.MissingParameter) or error.ctx is None:
+        return ""
+    return f" `{error.ctx.command_path} --help` has an example."
 
 
 def _complain(text: str) -> None:

@@ -50,7 +50,8 @@ def next_command(
     For every measurement that could come next (a policy of the plan or of the screening order, several of them, a
     second seed, more trials) it tells how much success it is expected to add in the end, because the demonstrations
     would be spent better. Policies that stand below each other are trained together: what they add counts from the
-    first. With costs, what is spent on measuring is missing for demonstrations, and a step may lose.
+    first. With costs, what is spent on measuring is missing for demonstrations, and a step may lose. Scores come from
+    RESULTS.csv (- for standard input), or from what the study has recorded.
 
     \b
     fsc next my-study --budget 100

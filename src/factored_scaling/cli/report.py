@@ -51,8 +51,9 @@ def report_command(
 ) -> None:
     """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
 
-    Every strategy that the scores allow stands side by side: greedy and cubed-failure need scores per factor,
-    remix its weights.
+    Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. Every strategy that they
+    allow stands side by side: greedy and cubed-failure need scores per factor, remix its weights. Without scores the
+    page shows the plan.
 
     \b
     fsc report study.yaml results.csv --budget 100 --out page.html

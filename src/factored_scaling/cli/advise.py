@@ -75,7 +75,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
 @click.option(
     "--fit",
     metavar="|".join(FITS),
-    help="surface: one model of every trial, the default of auto. power-law: the paper's curves, default of the others.",
+    help="surface: one model of every trial, default of auto. power-law: the paper's curves, default of the others.",
 )
 @click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")

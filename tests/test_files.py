@@ -263,3 +263,16 @@ def test_json_says_where(tmp_path: Path) -> None:
     path.write_text('{"a":\n ?}')
     with pytest.raises(InvalidInput, match=r"a\.json: line 2, column 2: not JSON"):
         read_json(path)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_spreadsheet_with_other_separators_is_told_so(tmp_path: Path, mark: str) -> None:
+    spec = StudySpec({"camera_pose": 30, "lighting": 30}, construction="one")
+    path = tmp_path / "results.csv"
+    for header, row in (
+        (["combination", "n", "score"], ["lighting", "0", "1"]),
+        (["demos:lighting", "score"], ["0", "1"]),
+    ):
+        path.write_text(f"{mark.join(header)}\n{mark.join(row)}\n")
+        with pytest.raises(InvalidInput, match="separate the columns by commas"):
+            read_results(path, spec)

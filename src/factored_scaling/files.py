@@ -331,8 +331,8 @@ def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) ->
 def _check_header(header: Sequence[str], place: str) -> None:
     for number, column in enumerate(header, start=1):
         where = f"{place}, column {number}"
-        if column not in _FIXED and not (column.startswith("demos:") and len(column) > 6):
-            separators = ";" in column or "\t" in column
+        separators = ";" in column or "\t" in column  # no factor has them in its name
+        if separators or (column not in _FIXED and not (column.startswith("demos:") and len(column) > 6)):
             hint = "separate the columns by commas" if separators else suggest(column, (*_FIXED, "demos:NAME"))
             raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
         if header.index(column) < number - 1:

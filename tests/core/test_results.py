@@ -200,3 +200,16 @@ def test_places_are_those_of_the_file_where_given() -> None:
 
 def test_no_rows_are_no_points() -> None:
     assert points([]) == [[], []]
+
+
+def test_a_score_in_percent_is_told_apart_from_one_that_is_wrong() -> None:
+    for score, said in ((45.0, r"not 45; write 45% as 0\.45$"), (450.0, "not 450$"), (-0.2, r"not -0\.2$")):
+        with pytest.raises(InvalidInput, match=said):
+            Results.from_rows([under("table", 0, score)])
+
+
+def test_nominal_trials_are_refused_with_what_to_do() -> None:
+    row = {"demos": {"camera_pose": 30}, "factor": "nominal", "score": 0.9}
+    spec = StudySpec({"camera_pose": 30}, construction="one")
+    with pytest.raises(InvalidInput, match="unknown factor 'nominal'; leave out trials of the nominal scene"):
+        curve_points(spec, Results.from_rows([row]))

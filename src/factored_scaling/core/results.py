@@ -141,7 +141,8 @@ def resolve(spec: StudySpec, row: Row) -> tuple[tuple[int, ...], int | None]:
     sizes = spec.sizes
     for name in row.factor:
         if name != ALL_FACTORS and name not in sizes:
-            raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor")
+            hint = "leave out trials of the nominal scene, which vary nothing" if name == "nominal" else ""
+            raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor", hint=hint)
     if row.demos is not None:
         return _resolve_demos(spec, row, row.demos), None
     assert row.combination is not None
@@ -260,7 +261,8 @@ def _score(value: object, where: str) -> float:
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
     if not 0.0 <= score <= 1.0:  # also refuses NaN
-        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where)
+        hint = f"write {score:g}% as {score / 100:g}" if 1 < score <= 100 else ""
+        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=hint)
     return score
 
 

@@ -261,7 +261,7 @@ def _score(value: object, where: str) -> float:
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
     if not 0.0 <= score <= 1.0:  # also refuses NaN
-        hint = f"write {score:g}% as {score / 100:g}" if 1 < score <= 100 else ""
+        hint = f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
         raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=hint)
     return score
 

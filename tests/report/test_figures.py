@@ -15,8 +15,16 @@ from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.report import OutcomeRow, allocation_figure, curves_figure, outcome_figure, save_figures
-from factored_scaling.report.figures import panels, shared_limits
-from factored_scaling.report.style import ACCENT, COLOURS, REST, colour_places, funded_labels
+from factored_scaling.report.figures import bare_figure, panels, shared_limits
+from factored_scaling.report.style import (
+    ACCENT,
+    COLOURS,
+    REST,
+    colour_places,
+    funded_labels,
+    save_figure,
+    undrawable,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,3 +187,13 @@ def test_drawing_leaves_no_trace(tmp_path: Path) -> None:
     given = report(*study(VISUAL[:2]))
     save_figures(given.spec, given.recommendations, tmp_path)
     assert dict(matplotlib.rcParams) == before
+
+
+def test_letters_that_no_font_has_are_told_once_and_draw_as_boxes(tmp_path: Path) -> None:
+    nobody = "\U000f1234"  # for private use: no font of a system draws it
+    assert undrawable("camera_pose, lumière") == ""
+    assert undrawable(f"a{nobody}b{nobody}") == nobody
+    figure = bare_figure(2, 1)
+    figure.text(0.5, 0.5, nobody)
+    save_figure(figure, tmp_path / "boxes.png")  # in silence: warnings are errors here
+    assert (tmp_path / "boxes.png").stat().st_size > 0

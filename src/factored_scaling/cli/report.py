@@ -11,6 +11,7 @@ import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.outcomes import outcome_rows, read_outcomes
+from factored_scaling.cli.show import print_warnings
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -62,6 +63,7 @@ def report_command(
     """
     from factored_scaling.core.allocate import check_budget
     from factored_scaling.report import ReportInput, save_figures, write_report
+    from factored_scaling.report.style import undrawable
 
     check_budget(budget)
     target = Target.parse(study)
@@ -77,6 +79,10 @@ def report_command(
     write_report(page, path)
     click.echo(f"wrote {path}")
     if figures is not None:
+        boxes = undrawable("".join(spec.names))
+        if boxes:
+            hint = "install one that has, such as Noto Sans CJK"
+            print_warnings([f"no font of this machine has {boxes}, which figures show as boxes; {hint}"])
         for written in save_figures(spec, answers, figures, outcome=came):
             click.echo(f"wrote {written}")
 

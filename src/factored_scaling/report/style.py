@@ -7,6 +7,7 @@ import io
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,18 @@ PALETTE = (
 ACCENT, REST = 0, len(PALETTE)  # places in COLOURS
 COLOURS = (*PALETTE, ("#8a94a0", "#77828f"))
 _FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
+# for letters that those lack: a factor may be named in any script
+_WIDE_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Noto Sans",
+    "Arial Unicode MS",
+)
 
 
 def colour_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
@@ -105,7 +118,7 @@ def look(text_as_paths: bool, fonts: Sequence[str], salt: str = "factored-scalin
 
     settings: Any = {
         "font.family": "sans-serif",
-        "font.sans-serif": [*fonts, "DejaVu Sans"],
+        "font.sans-serif": list(fonts) or ["DejaVu Sans"],
         "svg.fonttype": "path" if text_as_paths else "none",
         "svg.hashsalt": salt,
         "pdf.fonttype": 42,
@@ -116,15 +129,28 @@ def look(text_as_paths: bool, fonts: Sequence[str], salt: str = "factored-scalin
 
 def save_figure(figure: Figure, path: Path, dots_per_inch: int = 200) -> None:
     """A figure as a file for a paper or a talk: PNG, SVG (text as outlines) or PDF (fonts embedded)."""
-    from matplotlib.font_manager import fontManager
-
     kind = path.suffix.removeprefix(".")
     undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    known = set(fontManager.get_font_names())
     stream = io.BytesIO()
-    with look(True, [name for name in _FONTS if name in known]):
+    with look(True, _file_fonts()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")  # `undrawable` tells whoever asked
         figure.savefig(stream, format=kind, dpi=dots_per_inch, metadata=undated.get(kind), facecolor=PAPER)
     write_whole(path, stream.getvalue())
+
+
+def undrawable(text: str) -> str:
+    """The letters of a text that no font of this machine has, each once; figures show boxes in their place."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    fonts = [get_font(findfont(FontProperties(family=name))) for name in _file_fonts()]
+    return "".join(dict.fromkeys(c for c in text if not any(font.get_char_index(ord(c)) for font in fonts)))
+
+
+def _file_fonts() -> list[str]:
+    from matplotlib.font_manager import fontManager
+
+    known = set(fontManager.get_font_names())
+    return [name for name in (*_FONTS, "DejaVu Sans", *_WIDE_FONTS) if name in known]
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:

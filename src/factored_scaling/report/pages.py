@@ -1,4 +1,4 @@
-"""How the report's and the sheets' templates become text."""
+"""How templates become text: the report's, the sheets' and, one room up, the dashboard's."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def templates() -> Environment:
-    """The templates of this room; what one fills in is escaped, and a name that is not given is an error."""
+def templates(room: str = "report") -> Environment:
+    """The templates of a room, which may include the report's.
+
+    What one fills in is escaped, and a name that is not given is an error.
+    """
     import jinja2
 
+    folders = [
+        jinja2.PackageLoader("factored_scaling", f"{name}/templates") for name in dict.fromkeys((room, "report"))
+    ]
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("factored_scaling", "report/templates"),
+        loader=jinja2.ChoiceLoader(folders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from starlette.responses import Response
 
+from factored_scaling.report.pages import templates
 from factored_scaling.report.style import COLOURS, NEUTRALS
 from factored_scaling.version import __version__
 
@@ -41,24 +42,13 @@ def asset_address(name: str) -> str:
 @functools.cache
 def _assets() -> dict[str, tuple[bytes, str]]:
     found = {path.name: path.read_bytes() for path in (_HERE / "static").iterdir() if path.suffix in _KINDS}
-    found["style.css"] = (
-        _plain_templates().get_template("style.css.j2").render(neutrals=NEUTRALS, colours=COLOURS).encode()
-    )
+    style = templates("web").get_template("style.css.j2").render(neutrals=NEUTRALS, colours=COLOURS)
+    found["style.css"] = style.encode()
     return {name: (content, _KINDS[Path(name).suffix]) for name, content in found.items()}
-
-
-def _plain_templates() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    environment = _plain_templates()
+    environment = templates("web")
     environment.globals.update(asset=asset_address, version=__version__)
     return environment

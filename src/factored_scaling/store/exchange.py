@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, insert, select
+from sqlalchemy import Connection, Row, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.design import RunSpec
@@ -33,6 +33,7 @@ from factored_scaling.store.format import (
 )
 from factored_scaling.store.results import score_values, trial_values
 from factored_scaling.store.rows import Measurement, to_json
+from factored_scaling.store.runs import rows_by_run
 from factored_scaling.store.schema import (
     attempts,
     documents,
@@ -56,8 +57,8 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
     """Everything about one study; runs are known by their digests, since the database's numbers are its own."""
     studies.require(connection, study)
     header = connection.execute(select(studies_table).where(studies_table.c.id == study)).one()
-    told_trials, told_scores = _by_run(connection, study, trials), _by_run(connection, study, scores)
-    ended, placed = _by_run(connection, study, attempts), _places(connection, study)
+    ended, told_trials, told_scores = (rows_by_run(connection, study, table) for table in (attempts, trials, scores))
+    placed = _places(connection, study)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -78,9 +79,9 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
                 "spec": json.loads(row.spec),
                 **{field: row._mapping[field] for field in RUN},
                 "placements": placed.get(row.id, []),
-                "history": [_some(values, ATTEMPT) for values in ended.get(row.id, [])],
-                "trials": [_some(values, TRIAL) for values in told_trials.get(row.id, [])],
-                "scores": [_some(values, SCORE) for values in told_scores.get(row.id, [])],
+                "history": [_some(one, ATTEMPT) for one in ended.get(row.id, [])],
+                "trials": [_some(one, TRIAL) for one in told_trials.get(row.id, [])],
+                "scores": [_some(one, SCORE) for one in told_scores.get(row.id, [])],
             }
             for row in connection.execute(select(runs).where(runs.c.study_id == study).order_by(runs.c.id))
         ],
@@ -201,15 +202,6 @@ def _insert(connection: Connection, table: Table, rows: Iterable[Values]) -> Non
         connection.execute(insert(table), chunk)
 
 
-def _by_run(connection: Connection, study: int, table: Table) -> dict[int, list[RowMapping]]:
-    joined = table.join(runs, runs.c.id == table.c.run_id)
-    query = select(table).select_from(joined).where(runs.c.study_id == study).order_by(table.c.id)
-    found: dict[int, list[RowMapping]] = {}
-    for row in connection.execute(query).mappings():
-        found.setdefault(row["run_id"], []).append(row)
-    return found
-
-
 def _places(connection: Connection, study: int) -> dict[int, list[Values]]:
     query = (
         select(placements, rounds.c.number)
@@ -249,7 +241,8 @@ def _evaluations(connection: Connection, study: int) -> list[Values]:
     ]
 
 
-def _some(values: RowMapping, checks: Mapping[str, Check]) -> Values:
+def _some(row: Row[Any], checks: Mapping[str, Check]) -> Values:
+    values = row._mapping
     return {field: json.loads(values[field]) if field == "factor" else values[field] for field in checks}
 
 

@@ -13,8 +13,8 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.store import studies
 from factored_scaling.store.leases import lost
 from factored_scaling.store.rows import LONGEST_NAME, Measurement, checked_text, to_json
-from factored_scaling.store.runs import require
-from factored_scaling.store.schema import runs, scores, trials
+from factored_scaling.store.runs import require, rows_by_run
+from factored_scaling.store.schema import scores, trials
 
 _KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
 _Values = dict[str, Any]
@@ -56,12 +56,7 @@ def trials_of(connection: Connection, run_id: int) -> list[Trial]:
 def trials_of_study(connection: Connection, study: int) -> dict[int, list[Trial]]:
     """The trials of every run that has any, by run id."""
     studies.require(connection, study)
-    joined = trials.join(runs, runs.c.id == trials.c.run_id)
-    query = select(trials).select_from(joined).where(runs.c.study_id == study).order_by(trials.c.id)
-    found: dict[int, list[Trial]] = {}
-    for row in connection.execute(query):
-        found.setdefault(row.run_id, []).append(_trial(row))
-    return found
+    return {run_id: [_trial(row) for row in rows] for run_id, rows in rows_by_run(connection, study, trials).items()}
 
 
 def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
@@ -74,12 +69,8 @@ def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
 def scores_of_study(connection: Connection, study: int) -> dict[int, list[Measurement]]:
     """The measurements of every run that has any, by run id."""
     studies.require(connection, study)
-    joined = scores.join(runs, runs.c.id == scores.c.run_id)
-    query = select(scores).select_from(joined).where(runs.c.study_id == study).order_by(scores.c.id)
-    found: dict[int, list[Measurement]] = {}
-    for row in connection.execute(query):
-        found.setdefault(row.run_id, []).append(_measurement(row))
-    return found
+    found = rows_by_run(connection, study, scores)
+    return {run_id: [_measurement(row) for row in rows] for run_id, rows in found.items()}
 
 
 def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:

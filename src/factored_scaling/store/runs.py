@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, select
 
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
@@ -96,6 +96,16 @@ def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
         AttemptRow(row.number, row.worker, row.started, row.ended, row.outcome, row.error)
         for row in connection.execute(query)
     ]
+
+
+def rows_by_run(connection: Connection, study: int, table: Table) -> dict[int, list[Row[Any]]]:
+    """The rows of a table that belong to runs of the study, by run id, oldest first."""
+    joined = table.join(runs, runs.c.id == table.c.run_id)
+    query = select(table).select_from(joined).where(runs.c.study_id == study).order_by(table.c.id)
+    found: dict[int, list[Row[Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.run_id, []).append(row)
+    return found
 
 
 def require(connection: Connection, run_id: int, *, lock: bool = False) -> Row[Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.queue import PlannedTrial
@@ -27,6 +29,9 @@ from factored_scaling.store.rows import (
     RunRow,
     StudyRow,
 )
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class Store:
@@ -75,6 +80,18 @@ class Store:
         """Where the record lies, for messages: a path, or an address without its password."""
         return self._database.place
 
+    def _read(
+        self, look: Callable[Concatenate[Connection, Given], Answer], *given: Given.args, **named: Given.kwargs
+    ) -> Answer:
+        with self._database.reading() as connection:
+            return look(connection, *given, **named)
+
+    def _write(
+        self, change: Callable[Concatenate[Connection, float, Given], Answer], *given: Given.args, **named: Given.kwargs
+    ) -> Answer:
+        with self._database.writing() as connection:
+            return change(connection, self._database.now(connection), *given, **named)
+
     # --- studies and rounds
 
     def create_study(self, name: str, spec: StudySpec, dataset: Dataset) -> int:
@@ -87,13 +104,11 @@ class Store:
 
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""
-        with self._database.reading() as connection:
-            return studies.every(connection)
+        return self._read(studies.every)
 
     def study(self, name: str) -> StudyRow:
         """The study of this name."""
-        with self._database.reading() as connection:
-            return studies.named(connection, name)
+        return self._read(studies.named, name)
 
     def add_round(
         self,
@@ -105,14 +120,11 @@ class Store:
         index: int | None = None,
     ) -> int:
         """Append a round and return its index. With `index`, fail unless that is the next one: nobody came between."""
-        with self._database.writing() as connection:
-            now = self._database.now(connection)
-            return studies.add_round(connection, now, study, spec, dataset, order, index)
+        return self._write(studies.add_round, study, spec, dataset, order, index)
 
     def rounds(self, study: int) -> list[RoundRow]:
         """The study's rounds, oldest first."""
-        with self._database.reading() as connection:
-            return studies.rounds_of(connection, study)
+        return self._read(studies.rounds_of, study)
 
     # --- runs
 
@@ -122,23 +134,19 @@ class Store:
         A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state
         and its results.
         """
-        with self._database.writing() as connection:
-            return runs.add(connection, self._database.now(connection), study, round, planned)
+        return self._write(runs.add, study, round, planned)
 
     def runs(self, study: int, round: int | None = None) -> list[RunRow]:
         """The study's runs, or those of one round, in the order to train them, all as of one moment."""
-        with self._database.reading() as connection:
-            return runs.of_study(connection, study, round)
+        return self._read(runs.of_study, study, round)
 
     def run(self, run_id: int) -> RunRow:
         """One run."""
-        with self._database.reading() as connection:
-            return runs.one(connection, run_id)
+        return self._read(runs.one, run_id)
 
     def attempts(self, run_id: int) -> list[AttemptRow]:
         """How the run's attempts so far ended, oldest first; the one under way is not among them."""
-        with self._database.reading() as connection:
-            return runs.attempts_of(connection, run_id)
+        return self._read(runs.attempts_of, run_id)
 
     # --- leases
 
@@ -156,28 +164,23 @@ class Store:
 
     def heartbeat(self, run_id: int, lease_token: int, seconds: float) -> float:
         """Extend the lease to `seconds` from now; returns its new end. LeaseLost when the run was taken over."""
-        with self._database.writing() as connection:
-            return leases.extend(connection, self._database.now(connection), run_id, lease_token, seconds)
+        return self._write(leases.extend, run_id, lease_token, seconds)
 
     def finish(self, run_id: int, lease_token: int | None = None) -> None:
         """The run is done; it needs a result by now. Without a token: by hand, and whoever holds the run loses it."""
-        with self._database.writing() as connection:
-            leases.end(connection, self._database.now(connection), run_id, lease_token, "done")
+        self._write(leases.end, run_id, lease_token, "done")
 
     def fail(self, run_id: int, lease_token: int | None, error: str) -> None:
         """The run failed, for this reason. It stays so until `retry`."""
-        with self._database.writing() as connection:
-            leases.end(connection, self._database.now(connection), run_id, lease_token, "failed", error)
+        self._write(leases.end, run_id, lease_token, "failed", error)
 
     def release(self, run_id: int, lease_token: int | None = None) -> None:
         """Give the run back unfinished, its trials kept: the next worker goes on where this one stopped."""
-        with self._database.writing() as connection:
-            leases.end(connection, self._database.now(connection), run_id, lease_token, "released")
+        self._write(leases.end, run_id, lease_token, "released")
 
     def trained(self, run_id: int, lease_token: int | None = None) -> None:
         """The run's policy is ready and waits for trials that people tell: no worker takes it. `finish` ends it."""
-        with self._database.writing() as connection:
-            leases.set_trained(connection, self._database.now(connection), run_id, lease_token)
+        self._write(leases.set_trained, run_id, lease_token)
 
     def retry(self, run_id: int) -> None:
         """A failed or trained run becomes pending again; its error stays among the attempts."""
@@ -192,18 +195,15 @@ class Store:
         A key told again with the same content counts once; with another content it is an error. A run that is done
         takes no new ones. With a token, LeaseLost when the run was taken over; without, the trials are by hand.
         """
-        with self._database.writing() as connection:
-            return results.append_trials(connection, self._database.now(connection), run_id, trials, lease_token)
+        return self._write(results.append_trials, run_id, trials, lease_token)
 
     def trials(self, run_id: int) -> list[Trial]:
         """The run's trials in the order in which they were told."""
-        with self._database.reading() as connection:
-            return results.trials_of(connection, run_id)
+        return self._read(results.trials_of, run_id)
 
     def study_trials(self, study: int) -> dict[int, list[Trial]]:
         """The trials of every run of the study that has any, by run id."""
-        with self._database.reading() as connection:
-            return results.trials_of_study(connection, study)
+        return self._read(results.trials_of_study, study)
 
     def append_scores(self, run_id: int, scores: Iterable[Measurement]) -> int:
         """Store results that are means rather than trials, all or none; returns how many were new.
@@ -211,18 +211,15 @@ class Store:
         Factor and source name a measurement, under the rule of `append_trials`. A run that is done still takes them:
         another source is another opinion, and changes no row.
         """
-        with self._database.writing() as connection:
-            return results.append_scores(connection, self._database.now(connection), run_id, scores)
+        return self._write(results.append_scores, run_id, scores)
 
     def scores(self, run_id: int) -> list[Measurement]:
         """The run's measurements in the order in which they were told."""
-        with self._database.reading() as connection:
-            return results.scores_of(connection, run_id)
+        return self._read(results.scores_of, run_id)
 
     def study_scores(self, study: int) -> dict[int, list[Measurement]]:
         """The measurements of every run of the study that has any, by run id."""
-        with self._database.reading() as connection:
-            return results.scores_of_study(connection, study)
+        return self._read(results.scores_of_study, study)
 
     # --- trials that people score
 
@@ -236,19 +233,15 @@ class Store:
         seed: int,
     ) -> int:
         """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
-        with self._database.writing() as connection:
-            now = self._database.now(connection)
-            return queue.add(connection, now, study, run_ids, planned, rubric, step_limit, seed)
+        return self._write(queue.add, study, run_ids, planned, rubric, step_limit, seed)
 
     def evaluations(self, study: int) -> list[EvaluationRow]:
         """The study's evaluations, oldest first."""
-        with self._database.reading() as connection:
-            return queue.of_study(connection, study)
+        return self._read(queue.of_study, study)
 
     def evaluation(self, evaluation: int) -> EvaluationRow:
         """One evaluation by its id."""
-        with self._database.reading() as connection:
-            return queue.one(connection, evaluation)
+        return self._read(queue.one, evaluation)
 
     def queue(self, evaluation: int) -> list[QueuedTrial]:
         """The evaluation's trials in the order to run them, all as of one moment."""
@@ -262,18 +255,15 @@ class Store:
 
     def entries(self, evaluation: int) -> list[EntryRow]:
         """Everything that was said about the trials, oldest first, what was undone included."""
-        with self._database.reading() as connection:
-            return queue.history(connection, evaluation)
+        return self._read(queue.history, evaluation)
 
     def claim_trial(self, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
         """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
-        with self._database.writing() as connection:
-            return queue.claim(connection, self._database.now(connection), evaluation, operator, seconds)
+        return self._write(queue.claim, evaluation, operator, seconds)
 
     def unclaim_trials(self, evaluation: int, operator: str) -> int:
         """Give back what the operator claimed and did not score; returns how many trials that was."""
-        with self._database.writing() as connection:
-            return queue.unclaim(connection, self._database.now(connection), evaluation, operator)
+        return self._write(queue.unclaim, evaluation, operator)
 
     def append_entries(self, evaluation: int, told: Sequence[tuple[str, Entry]], claim_seconds: float = 60.0) -> int:
         """Store what was said about trials, by their codes, all or none; returns how many entries were new.
@@ -281,8 +271,7 @@ class Store:
         An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run
         by somebody else now. A trial that is undone is claimed for who undid it.
         """
-        with self._database.writing() as connection:
-            return queue.tell(connection, self._database.now(connection), evaluation, told, claim_seconds)
+        return self._write(queue.tell, evaluation, told, claim_seconds)
 
     def close_evaluation(self, evaluation: int, early: bool = False) -> int:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
@@ -290,8 +279,7 @@ class Store:
         With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
         meanwhile; runs without any score stay as they are, also when nothing at all was scored.
         """
-        with self._database.writing() as connection:
-            return queue.close(connection, self._database.now(connection), evaluation, early)
+        return self._write(queue.close, evaluation, early)
 
     def unsettled_trials(self, study: int) -> dict[int, list[Trial]]:
         """What is scored in evaluations that are not closed yet, by run id."""
@@ -302,8 +290,7 @@ class Store:
 
     def put_document(self, study: int, kind: str, key: str, body: Any) -> None:
         """Keep plain data with the study; the latest of a kind and key is the one that is read."""
-        with self._database.writing() as connection:
-            studies.put_document(connection, self._database.now(connection), study, kind, key, body)
+        self.put_documents(study, [(kind, key, body)])
 
     def put_documents(self, study: int, put: Sequence[tuple[str, str, Any]]) -> None:
         """Several documents at once, each with its kind, key and body; all or none."""
@@ -314,21 +301,18 @@ class Store:
 
     def document(self, study: int, kind: str, key: str) -> Any | None:
         """The latest document of this kind and key, or None."""
-        with self._database.reading() as connection:
-            found = studies.documents_of(connection, study, kind, key)
+        found = self._read(studies.documents_of, study, kind, key)
         return found[0].body if found else None
 
     def documents(self, study: int, kind: str | None = None) -> list[DocumentRow]:
         """The latest document of every key, of one kind or of all."""
-        with self._database.reading() as connection:
-            return studies.documents_of(connection, study, kind, None)
+        return self._read(studies.documents_of, study, kind, None)
 
     # --- export and import
 
     def dump(self, study: int) -> dict[str, Any]:
         """Everything about the study as plain data, ready for `json.dump`."""
-        with self._database.reading() as connection:
-            return exchange.dump(connection, study)
+        return self._read(exchange.dump, study)
 
     def load(self, data: Mapping[str, Any], name: str | None = None) -> int:
         """Recreate a dumped study, under `name` or, when its own name is taken, the first free of name-2, name-3, …"""

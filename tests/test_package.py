@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,23 @@ def test_core_needs_only_numpy() -> None:
         importlib.import_module(f"factored_scaling.core.{name}")
     modules = loaded("import " + ", ".join(f"factored_scaling.core.{name}" for name in core))
     assert not modules & {*HEAVY, "sqlalchemy", "matplotlib", "yaml", "click", "rich", "jinja2"}
+
+
+@pytest.mark.parametrize("command", ["sim list", "quickstart --tiny", "reproduce main", "run {}", "remix {}"])
+def test_without_torch_a_command_that_needs_it_says_what_to_install(command: str, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("factors: {lighting: 4, camera_pose: 4}\ntask: tabletop/pick-place\n")
+    program = (
+        "import sys\n"
+        "class WithoutTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            raise ModuleNotFoundError('not here', name=name)\n"
+        "sys.meta_path.insert(0, WithoutTorch())\n"
+        "from factored_scaling.cli import main\n"
+        "main(sys.argv[1:])"
+    )
+    words = command.format(tmp_path).split()
+    done = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "fsc: this needs torch, which is not installed; pip install 'factored-scaling[sim]'\n"
+    assert not (tmp_path / "quickstart").exists()

@@ -65,6 +65,10 @@ def app() -> None:
     """Which factor should your robot's next demonstrations vary, and how many of each?"""
 
 
+# Packages that the base install does not have, and the extra that brings each.
+_EXTRAS = {"torch": "sim", "safetensors": "sim", "mani_skill": "maniskill", "sapien": "maniskill"}
+
+
 def call(args: list[str]) -> None:
     """Run one command; every mistake becomes one line on stderr and an exit code, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
@@ -78,6 +82,12 @@ def call(args: list[str]) -> None:
     except click.ClickException as error:
         _complain(error.format_message() + _where_to_look(error))
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        _complain(f"this needs {package}, which is not installed; pip install 'factored-scaling[{_EXTRAS[package]}]'")
+        sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         _complain("stopped")
         sys.exit(130)

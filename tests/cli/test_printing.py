@@ -83,7 +83,11 @@ def in_terminal(columns: int, args: list[str], folder: Path) -> list[str]:
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     with subprocess.Popen(
-        [sys.executable, "-m", "factored_scaling", *args], stdout=follower, cwd=folder, env=environment
+        [sys.executable, "-m", "factored_scaling", *args],
+        stdout=follower,
+        stderr=follower,
+        cwd=folder,
+        env=environment,
     ) as process:
         os.close(follower)
         shown = b""
@@ -115,6 +119,14 @@ def test_a_closed_pipe_is_no_error(study: Path) -> None:
     command = f"'{sys.executable}' -m factored_scaling plan study.yaml | true"
     done = subprocess.run(["bash", "-c", command], cwd=study, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_sentences_and_warnings_break_at_spaces_and_never_inside_a_name(study: Path) -> None:
+    lines = in_terminal(50, ["recommend", "study.yaml", "results.csv", "--budget", "100"], study)
+    prose = lines[next(place for place, line in enumerate(lines) if line.startswith("collect ")) :]
+    assert max(map(len, prose)) <= 50
+    assert not any(line.endswith("_") for line in prose)
+    assert any(line.startswith("warning: the scores do not tell apart") for line in prose)
 
 
 def test_a_terminal_without_unicode(study: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from factored_scaling.cli.advise import results_argument
-from factored_scaling.cli.show import json_option, percent, print_json, print_table
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.next_step import Advice, Step, advise
 from factored_scaling.core.recommend import Recommendation, recommend
@@ -74,11 +74,11 @@ def next_command(
         return
     columns = ["next", *spec.names, "trials", "cost", "adds, points", ""]
     order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count) or "nothing"
-    click.echo(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
+    print_text(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
     click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
     if advice.steps:
         print_table("What measuring more would add", columns, _rows(spec, advice))
-    click.echo(_verdict(advice))
+    print_text(_verdict(advice))
     if added:
         click.echo(f"added as runs {', '.join(str(run) for run in added)}; `fsc run` or `fsc record` fills them")
 

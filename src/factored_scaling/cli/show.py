@@ -58,15 +58,20 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 def print_text(text: str) -> None:
     """A sentence, broken between words where the terminal ends."""
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in _stacked(text, room):
-        click.echo(line)
+    _print_wrapped(text, err=False)
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
     """Warnings go to stderr, so that a table can be piped."""
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        _print_wrapped(f"warning: {warning}", err=True)
+
+
+def _print_wrapped(text: str, err: bool) -> None:
+    stream = sys.stderr if err else sys.stdout
+    room = shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+    for line in _stacked(text, room, r"\S+\s*"):
+        click.echo(line, err=err)
 
 
 def percent(value: float) -> str:
@@ -101,10 +106,10 @@ def _width(header: Sequence[list[str]], body: Sequence[Sequence[list[str]]]) -> 
     return sum(_widths(header, body)) + 2 * (len(header) - 1)
 
 
-def _stacked(text: str, longest: int) -> list[str]:
-    """The text on lines of at most `longest` where it can be broken: at spaces, and after _ and +."""
+def _stacked(text: str, longest: int, parts: str = r"\S[^\s_+]*[_+]*\s*") -> list[str]:
+    """The text on lines of at most `longest` where it can be broken: at spaces, and in a table after _ and +."""
     lines: list[str] = []
-    for part in re.findall(r"\S[^\s_+]*[_+]*\s*", text):
+    for part in re.findall(parts, text):
         if lines and _cells((lines[-1] + part).rstrip()) <= longest:
             lines[-1] += part
         else:

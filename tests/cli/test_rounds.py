@@ -149,6 +149,18 @@ def test_a_round(fsc: Fsc, study: Path) -> None:
     refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
 
 
+def test_saving_says_what_comes_next(fsc: Fsc, study: Path) -> None:
+    scores = study / "results.csv"
+    said = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save")
+    assert (
+        said.stderr
+        == f"saved as the order of this round; next: `fsc extend {study} --as-ordered` when it is collected\n"
+    )
+    assert "extend" not in fsc("recommend", study, scores, "--budget", "20", "--strategy", "top").stderr
+    quiet = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save", "--json")
+    assert quiet.stderr == ""
+
+
 def test_what_was_collected_may_differ_from_the_order(fsc: Fsc, study: Path) -> None:
     done(fsc("import", study, study / "results.csv"))
     done(fsc("recommend", study, "--budget", "20", "--strategy", "top", "--save"))

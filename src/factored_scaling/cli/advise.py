@@ -186,6 +186,10 @@ def recommend_command(
     if answer.surface is not None:
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
+    if save:
+        click.echo(
+            f"saved as the order of this round; next: `fsc extend {study} --as-ordered` when it is collected", err=True
+        )
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
+from factored_scaling.cli.sheet_forms import FORMATS, collection_text, evaluation_text, status_entry
 from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
-    from factored_scaling.scoring import BlindTrial, Scoring
-    from factored_scaling.sheets import Collection
     from factored_scaling.study import Study
-
-FORMATS = ("html", "csv", "json")
 
 out_option = click.option(
     "--out",
@@ -79,7 +74,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
         else:
             scoring = Scoring.begin(opened, [opened.run(run).id for run in runs] or None, seed)
         for form in forms:
-            _write(_place(target, f"evaluate-{scoring.number}", out, form), _evaluation(scoring, form))
+            _write(_place(target, f"evaluate-{scoring.number}", out, form), evaluation_text(scoring, form))
         progress = scoring.progress()
         click.echo(
             f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-"
@@ -126,7 +121,7 @@ def status_command(study: str, number: int | None, unblind: bool, as_json: bool)
     with Target.parse(study).study() as opened:
         scoring = Scoring.open(opened, number)
         if as_json:
-            print_json(_status(scoring, unblind))
+            print_json(status_entry(scoring, unblind))
             return
         now = scoring.progress()
         state = "closed" if now.closed else f"{now.left} to run, {now.claimed} of them under way"
@@ -228,7 +223,7 @@ def collect_command(
         wanted = _allocation(target, opened, budget, strategy, allocation)
         collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
         for form in forms:
-            _write(_place(target, f"collect-{collection.number}", out, form), _collection(opened, collection, form))
+            _write(_place(target, f"collect-{collection.number}", out, form), collection_text(opened, collection, form))
         done = sum(row.collected for row in collection.rows)
         click.echo(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
 
@@ -274,108 +269,6 @@ def _allocation(
         what = "the lists made so far belong to earlier rounds"
         raise NotEnoughData(what, hint="`fsc sheet collect STUDY --budget K` makes one for this round")
     return None if order is None else dict(order["allocation"])
-
-
-def _collection(study: Study, collection: Collection, form: str) -> str:
-    from factored_scaling.core.collection import setup_changes
-    from factored_scaling.report.sheets import DemoLine, collection_page
-    from factored_scaling.sheets import collection_csv
-
-    if form == "csv":
-        return collection_csv(collection)
-    if form == "json":
-        return _document(
-            list=collection.number,
-            allocation=collection.allocation,
-            demos=[
-                {
-                    "code": row.code,
-                    "factor": row.demo.factor,
-                    "value": row.shown or row.demo.value,
-                    "collected": row.collected,
-                    "episode": row.episode,
-                    "note": row.note,
-                }
-                for row in collection.rows
-            ],
-        )
-    lines = [
-        DemoLine(number, row.code, row.demo.factor, row.shown or row.demo.value, row.collected)
-        for number, row in enumerate(collection.rows, start=1)
-    ]
-    changes = setup_changes([row.demo for row in collection.rows])
-    return collection_page(study.spec.name, collection.number, lines, changes, time.strftime("%Y-%m-%d"))
-
-
-def _status(scoring: Scoring, unblind: bool) -> dict[str, object]:
-    now = scoring.progress()
-    status: dict[str, object] = {
-        "evaluation": scoring.number,
-        "trials": now.trials,
-        "scored": now.scored,
-        "skipped": now.skipped,
-        "left": now.left,
-        "closed": now.closed,
-    }
-    if unblind:
-        status["policies"] = [
-            {
-                "label": standing.label,
-                "run": standing.run.id,
-                "digest": standing.run.digest,
-                "demos": standing.run.demos,
-                "seed": standing.run.seed,
-                "trials": standing.trials,
-                "scored": standing.scored,
-                "score": None if standing.score is None else standing.score.mean,
-                "interval": None
-                if standing.score is None
-                else [standing.score.interval.low, standing.score.interval.high],
-            }
-            for standing in scoring.standings()
-        ]
-    return status
-
-
-def _evaluation(scoring: Scoring, form: str) -> str:
-    from factored_scaling.report.sheets import TrialLine, evaluation_page
-    from factored_scaling.sheets import evaluation_csv
-
-    if form == "csv":
-        return evaluation_csv(scoring)
-    if form == "json":
-        return _document(
-            evaluation=scoring.number,
-            rubric=scoring.rubric.to_mapping(),
-            step_limit=scoring.step_limit,
-            trials=[
-                {
-                    "number": trial.number,
-                    "code": trial.code,
-                    "policy": trial.label,
-                    "condition": dict(trial.condition.values),
-                    "repeat": trial.repeat,
-                    "state": trial.state,
-                    "score": trial.score,
-                    "ended": trial.ending,
-                    "notes": list(trial.notes),
-                }
-                for trial in scoring.trials()
-            ],
-        )
-    lines = [TrialLine(t.number, t.code, t.label, t.condition, _done(t)) for t in scoring.trials()]
-    name, day = scoring.study.spec.name, time.strftime("%Y-%m-%d")
-    return evaluation_page(name, scoring.number, scoring.rubric, scoring.step_limit, lines, day)
-
-
-def _document(**content: object) -> str:
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-def _done(trial: BlindTrial) -> str:
-    if trial.state == "scored":
-        return f"scored{f' ({trial.ending})' if trial.ending else ''} by {trial.operator}"
-    return f"left out by {trial.operator}" if trial.state == "skipped" else ""
 
 
 def _forms(out: Path | None, kind: str | None) -> tuple[str, ...]:

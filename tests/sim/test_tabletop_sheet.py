@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from factored_scaling.errors import UnknownFactor
 from factored_scaling.sim import DemoRequest
 from factored_scaling.sim.tabletop import make_task
 from factored_scaling.sim.tabletop.sheet import TILE, contact_sheet, episode_strip
@@ -29,6 +30,14 @@ def test_the_contact_sheet_has_a_row_per_factor(tmp_path: Path, name: str, rows:
     # Down a line through the last tiles, right of all words: white between the tiles, never white for long in them.
     inside = (pixels[:, -20] < 250).any(axis=1)
     assert (np.diff(inside.astype(int)) == 1).sum() == rows
+
+
+def test_wanted_factors_alone_are_shown(tmp_path: Path) -> None:
+    path, task = tmp_path / "sheet.png", make_task("tabletop/insert", None)
+    contact_sheet(task, path, ["lighting", "distractor"])
+    assert 2 * TILE < len(_pixels(path)) < 3 * TILE
+    with pytest.raises(UnknownFactor, match="did you mean lighting"):
+        contact_sheet(task, path, ["lightin"])
 
 
 def test_the_strip_has_a_row_per_camera(tmp_path: Path) -> None:

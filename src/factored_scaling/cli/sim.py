@@ -13,8 +13,6 @@ from factored_scaling.cli.show import json_option, print_json, print_table
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
-    from factored_scaling.sim.maniskill.sheet import Row
-    from factored_scaling.sim.tabletop import TabletopTask
     from factored_scaling.sim.task import Condition, Task
     from factored_scaling.sim.video import Clip
 
@@ -53,11 +51,10 @@ def list_command(as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The PNG file to write.")
 def show_command(task: str, factors: Sequence[str], out: Path) -> None:
     """A contact sheet: every factor's training values and held-out settings, side by side."""
-    from factored_scaling.sim.maniskill.sheet import contact_sheet, draw
-
     _check_name(out, ".png")
     if task.startswith("maniskill/"):
         from factored_scaling.sim import load_task
+        from factored_scaling.sim.maniskill.sheet import contact_sheet
 
         load_task(task)  # an unknown name or a missing package is told before anything is drawn
         contact_sheet(task, out, factors or None)
@@ -65,11 +62,7 @@ def show_command(task: str, factors: Sequence[str], out: Path) -> None:
         from factored_scaling.sim.tabletop import make_task
         from factored_scaling.sim.tabletop.sheet import contact_sheet as tabletop_sheet
 
-        made = make_task(task)
-        if factors:
-            draw(f"{task}: what each factor changes", _tabletop_rows(made, factors), out)
-        else:
-            tabletop_sheet(made, out)
+        tabletop_sheet(make_task(task), out, factors or None)
     click.echo(f"wrote {out}")
 
 
@@ -137,30 +130,6 @@ def _conditions(task: Task, factor: str | None) -> list[Condition]:
 def _in_parts(conditions: list[Condition], size: int) -> Iterator[list[Condition]]:
     for start in range(0, len(conditions), size):
         yield conditions[start : start + size]
-
-
-def _tabletop_rows(task: TabletopTask, wanted: Sequence[str]) -> list[Row]:
-    """The factors' rows of the embedded simulator, each with one arrangement of the table."""
-    import numpy as np
-
-    from factored_scaling.sim.maniskill.sheet import TILE, TRAINING, Row
-    from factored_scaling.sim.tabletop import factors, make_task
-    from factored_scaling.sim.tabletop.scene import SceneBatch
-    from factored_scaling.sim.tabletop.sheet import ARRANGEMENT
-
-    large, rows = make_task(task.name, TILE), []
-    for factor in wanted:
-        _check_factor(task, factor)
-        rng = np.random.default_rng(1)
-        drawn = [factors.training_value(factor, rng) for _ in range(TRAINING)]
-        values = factors.DISCRETE[factor][0] if factor in factors.DISCRETE else drawn
-        scenes = [
-            factors.compose(task.rules, factor, value, np.random.default_rng(ARRANGEMENT))
-            for value in (*values, *factors.held_out(factor))
-        ]
-        images = large.frames(SceneBatch.stack(scenes, "cpu"))[:, 0].permute(0, 2, 3, 1).numpy()
-        rows.append(Row(factor, list(images[:TRAINING]), list(images[TRAINING:])))
-    return rows
 
 
 def _check_factor(task: Task, factor: str | None) -> None:

@@ -148,3 +148,11 @@ def test_a_line_break_in_a_name_stays_one_line(call: Callable[[], object]) -> No
     message = refusal(call)
     assert message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("odd", [np.array([1, 2]), 10**5000, None, ["top"]], ids=["array", "digits", "none", "list"])
+def test_a_name_that_is_no_text(odd: Any) -> None:
+    assert "unknown construction" in refusal(lambda: StudySpec({"a": 3, "b": 3}, construction=odd))
+    assert "unknown strategy" in refusal(lambda: recommend(StudySpec({"a": 3}), Results(), 5, odd))
+    if odd is not None:  # None is the strategy's own
+        assert "unknown fit" in refusal(lambda: recommend(StudySpec({"a": 3}), Results(), 5, "top", odd))

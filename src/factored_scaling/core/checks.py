@@ -37,6 +37,11 @@ def real(value: object) -> float | None:
         return None
 
 
+def named(value: object) -> str:
+    """`value` where it is a text; anything else as messages show it, which is nobody's name."""
+    return value if isinstance(value, str) else shown(value)
+
+
 def shown(value: object) -> str:
     """`value` for a message, short enough for one line."""
     try:

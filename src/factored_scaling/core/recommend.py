@@ -8,6 +8,7 @@ from typing import Any
 
 from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
+from factored_scaling.core.checks import named
 from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
@@ -183,11 +184,11 @@ def recommend(
     the surface to weigh; `surface` is one that was fitted to these results before.
     """
     budget = check_budget(budget)
-    if strategy not in STRATEGIES:
-        raise UnknownStrategy(str(strategy), STRATEGIES, where="strategy")
+    if named(strategy) not in STRATEGIES:
+        raise UnknownStrategy(named(strategy), STRATEGIES, where="strategy")
     fit = fit if fit is not None else "surface" if strategy == "auto" else "power-law"
-    if fit not in FITS:
-        raise UnknownFit(str(fit), FITS, where="fit")
+    if named(fit) not in FITS:
+        raise UnknownFit(named(fit), FITS, where="fit")
     if fit == "power-law":
         surface = None
     elif surface is None:

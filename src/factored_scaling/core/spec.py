@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
-from factored_scaling.core.checks import real, shown, whole
+from factored_scaling.core.checks import named, real, shown, whole
 from factored_scaling.core.conditions import ScoringSpec, scoring_of
 from factored_scaling.core.values import Values, plain, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
@@ -97,8 +97,8 @@ class StudySpec:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
         store(self, "nominal", whole(nominal, "nominal", what="value"))
-        if construction not in CONSTRUCTIONS:
-            raise UnknownConstruction(str(construction), CONSTRUCTIONS, where="construction")
+        if named(construction) not in CONSTRUCTIONS:
+            raise UnknownConstruction(named(construction), CONSTRUCTIONS, where="construction")
         store(self, "construction", construction)
         store(self, "groups", _groups(groups, self.names))
         store(self, "group_size", whole(group_size, "group_size", least=1, what="value"))

@@ -128,6 +128,20 @@ def test_a_mistake_in_outcome_rows_is_told_with_its_place(tmp_path: Path, capsys
         read_outcomes(path)
 
 
+def test_a_report_for_a_budget_nobody_tried_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_outcomes(tmp_path / "rows.csv", [line_of(TASK, 30, 0, outcome_of(Cell("top", 100), 0.5))])
+    (tmp_path / "study.yaml").write_text("factors: {a: 30}")
+    for budget, said in (
+        ("100", ""),
+        ("55", f"warning: {tmp_path}/rows.csv has no rows for a budget of 55, only for 100\n"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(tmp_path), "--budget", budget, "--outcomes", str(tmp_path / "rows.csv")])
+        assert ended.value.code == 0
+        assert capsys.readouterr().err == said
+        assert ("What came of it" in (tmp_path / "report.html").read_text()) == (not said)
+
+
 @pytest.mark.slow
 def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):  # the second time everything is there already

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from factored_scaling.core.recommend import Recommendation
     from factored_scaling.core.results import Results
     from factored_scaling.core.spec import StudySpec
-    from factored_scaling.report import RunLine
+    from factored_scaling.report import OutcomeRow, RunLine
     from factored_scaling.study import Study
 
 SIDE_BY_SIDE = ("auto", "top", "top-half", "all", "equal", "greedy", "cubed-failure", "remix")
@@ -71,7 +71,7 @@ def report_command(
     lines = run_lines(target, spec, measured, results is None)
     weights = target.remix_weights(None, "remix")
     answers = recommendations(spec, measured, budget, strategy, weights)
-    came = outcome_rows(read_outcomes(outcomes), budget) if outcomes is not None else ()
+    came = _came(outcomes, budget) if outcomes is not None else []
     page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came)
     path = out or (target.folder or Path()) / "report.html"
     if path.is_dir():
@@ -85,6 +85,16 @@ def report_command(
             print_warnings([f"no font of this machine has {boxes}, which figures show as boxes; {hint}"])
         for written in save_figures(spec, answers, figures, outcome=came):
             click.echo(f"wrote {written}")
+
+
+def _came(path: Path, budget: int) -> list[OutcomeRow]:
+    """What came of the orders of this budget; said where there were none."""
+    lines = read_outcomes(path)
+    rows = outcome_rows(lines, budget)
+    if not rows:
+        known = ", ".join(str(number) for number in sorted({line.budget for line in lines}))
+        print_warnings([f"{path} has no rows for a budget of {budget}, only for {known}"])
+    return rows
 
 
 def recommendations(

@@ -12,6 +12,7 @@ from tests.sim.maniskill_cases import needs_maniskill
 
 from factored_scaling.errors import InvalidInput, UnknownFactor
 from factored_scaling.sim import MANISKILL_TASKS, Condition, DemoRequest
+from factored_scaling.sim.drawing import MARGIN
 from factored_scaling.sim.maniskill import SETTINGS, ManiSkillTask, factors, layout
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.task import make_task
@@ -64,7 +65,7 @@ def test_training_never_meets_a_held_out_value(name: str) -> None:
             assert (np.abs(points) <= 1).all()
             assert np.abs(points).max() > 0.98
             gaps = np.abs(points[:, None] - np.array(held_out, dtype=np.float64)).max(axis=2)
-            assert gaps.min() > factors.MARGIN
+            assert gaps.min() > MARGIN
 
 
 def test_the_ranges_are_the_papers() -> None:

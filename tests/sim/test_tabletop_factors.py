@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from factored_scaling.sim import Condition, DemoRequest, drawing
+from factored_scaling.sim.drawing import MARGIN
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.rules import INSERT, PICK_PLACE, Rules
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
@@ -64,7 +65,7 @@ def test_a_continuous_factor_trains_within_its_range_away_from_what_is_held_out(
     assert np.abs(drawn).max() > 0.95
     assert np.abs(held_out).max() <= 1
     distances = np.abs(drawn[:, None] - held_out[None]).max(axis=2)
-    assert distances.min() > factors.MARGIN
+    assert distances.min() > MARGIN
 
 
 @pytest.mark.parametrize("factor", sorted(EIGHT))

@@ -11,6 +11,7 @@ import numpy as np
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 SETTINGS = 10  # held-out settings per factor
+MARGIN = 0.01  # training never comes nearer than this to a held-out point, in all of its dimensions at once
 _INSIDE = 0.92  # how far out in the widened range the held-out places lie
 
 
@@ -32,6 +33,22 @@ def known_setting(setting: int) -> int:
     if not 0 <= setting < SETTINGS:
         raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
     return setting
+
+
+def spread(factor: str, dimensions: int) -> list[tuple[float, ...]]:
+    """Ten held-out points in [-1, 1]^d, a Latin hypercube: they cover the range of every dimension evenly."""
+    rng = generator("held-out", factor)
+    columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in range(dimensions)]
+    return [tuple(float(column[i]) for column in columns) for i in range(SETTINGS)]
+
+
+def point_clear_of(held_out: Sequence[object], dimensions: int, rng: np.random.Generator) -> tuple[float, ...]:
+    """A training value of a continuous factor: a point in [-1, 1]^d that is none of the held-out ones."""
+    forbidden = np.array(held_out)
+    while True:
+        point = rng.uniform(-1, 1, dimensions)
+        if (np.abs(forbidden - point).max(axis=1) > MARGIN).all():
+            return tuple(point.tolist())
 
 
 def rim() -> tuple[tuple[float, float], ...]:

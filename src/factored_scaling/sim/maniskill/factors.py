@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from factored_scaling.errors import UnknownFactor
-from factored_scaling.sim.drawing import SETTINGS, generator, known_factor, known_setting, rim
+from factored_scaling.sim.drawing import generator, known_factor, known_setting, point_clear_of, rim, spread
 from factored_scaling.sim.maniskill import appearance
 from factored_scaling.sim.maniskill.appearance import DistractorSet
 from factored_scaling.sim.maniskill.layout import HOME, clear_of, kept_clear
@@ -24,8 +24,6 @@ DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | D
     "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
     "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
 }
-# Training never comes nearer than this to a held-out point, in all of its dimensions at once.
-MARGIN = 0.01
 WIDER = 1.25  # the object range of object-pose data
 
 # Lighting, which the paper shows in pictures only: azimuth and elevation of the lamp, warm to cool, brightness.
@@ -56,11 +54,7 @@ def training_value(factor: str, rng: np.random.Generator) -> Value:
     if factor in DISCRETE:
         training = DISCRETE[factor][0]
         return training[int(rng.integers(len(training)))]
-    forbidden = np.array(held_out(factor))
-    while True:
-        point = rng.uniform(-1, 1, CONTINUOUS[factor])
-        if (np.abs(forbidden - point).max(axis=1) > MARGIN).all():
-            return tuple(point.tolist())
+    return point_clear_of(held_out(factor), CONTINUOUS[factor], rng)
 
 
 @cache
@@ -70,12 +64,10 @@ def held_out(factor: str) -> tuple[Value, ...]:
         return DISCRETE[factor][1]
     if factor not in CONTINUOUS:
         raise UnknownFactor(factor, (*VISUAL, *SPATIAL))
-    # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
-    rng = generator("held-out", factor)
-    columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in range(CONTINUOUS[factor])]
+    points = spread(factor, CONTINUOUS[factor])
     if factor == "object_pose":
-        columns[:2] = np.array(rim()).T
-    return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
+        return tuple((*place, *point[2:]) for place, point in zip(rim(), points, strict=True))
+    return tuple(points)
 
 
 def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple[object, ...]) -> Scene:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.sim.drawing import SETTINGS, generator, known_factor, known_setting, rim
+from factored_scaling.sim.drawing import generator, known_factor, known_setting, point_clear_of, rim, spread
 from factored_scaling.sim.tabletop import appearance, arm
 from factored_scaling.sim.tabletop.appearance import DistractorSet, Texture
 from factored_scaling.sim.tabletop.rules import Rules
@@ -28,8 +28,6 @@ DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | D
     "background": (appearance.TRAINING_BACKGROUNDS, appearance.HELD_OUT_BACKGROUNDS),
     "distractor": (appearance.TRAINING_DISTRACTORS, appearance.HELD_OUT_DISTRACTORS),
 }
-# Training never comes nearer than this to a held-out point, in any of its dimensions at once.
-MARGIN = 0.01
 
 Value = Texture | DistractorSet | tuple[float, ...]
 
@@ -62,11 +60,7 @@ def training_value(factor: str, rng: np.random.Generator) -> Value:
     if factor in DISCRETE:
         training = DISCRETE[factor][0]
         return training[int(rng.integers(len(training)))]
-    forbidden = np.array(held_out(factor))
-    while True:
-        point = rng.uniform(-1, 1, (len(CONTINUOUS[factor]),))
-        if (np.abs(forbidden - point).max(axis=1) > MARGIN).all():
-            return tuple(point.tolist())
+    return point_clear_of(held_out(factor), len(CONTINUOUS[factor]), rng)
 
 
 @cache
@@ -76,10 +70,7 @@ def held_out(factor: str) -> tuple[Value, ...]:
         return DISCRETE[factor][1]
     if factor == "object_pose":
         return rim()
-    # A Latin hypercube: every dimension's range is covered evenly by the ten settings.
-    rng = generator("held-out", factor)
-    columns = [(rng.permutation(SETTINGS) + 0.5) / SETTINGS * 2 - 1 for _ in CONTINUOUS[factor]]
-    return tuple(tuple(float(column[i]) for column in columns) for i in range(SETTINGS))
+    return tuple(spread(factor, len(CONTINUOUS[factor])))
 
 
 def compose(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:

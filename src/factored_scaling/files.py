@@ -300,6 +300,24 @@ def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -
         raise (error if error.where.startswith(name) else error.at(name)) from None
 
 
+def check_columns(
+    header: Sequence[str], place: str, known: Sequence[str], needed: Sequence[str], prefix: str = ""
+) -> None:
+    """Every column is `known`, or a name after `prefix` if there is one, and occurs once; those `needed` are there."""
+    names = (*known, f"{prefix}NAME") if prefix else known
+    for number, column in enumerate(header, start=1):
+        where = f"{place}, column {number}"
+        separators = ";" in column or "\t" in column  # no factor has them in its name
+        if separators or not (column in known or (prefix and column.startswith(prefix) and column != prefix)):
+            hint = "separate the columns by commas" if separators else suggest(column, names)
+            raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
+        if header.index(column) < number - 1:
+            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
+    for column in needed:
+        if column not in header:
+            raise InvalidInput(f"no column {column!r}", where=place, hint=f"columns are {', '.join(known)}")
+
+
 def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[tuple[str, dict[str, str]]] = []
@@ -329,20 +347,10 @@ def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) ->
 
 
 def _check_header(header: Sequence[str], place: str) -> None:
-    for number, column in enumerate(header, start=1):
-        where = f"{place}, column {number}"
-        separators = ";" in column or "\t" in column  # no factor has them in its name
-        if separators or (column not in _FIXED and not (column.startswith("demos:") and len(column) > 6)):
-            hint = "separate the columns by commas" if separators else suggest(column, (*_FIXED, "demos:NAME"))
-            raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
-        if header.index(column) < number - 1:
-            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
     general = any(column.startswith("demos:") for column in header)
+    check_columns(header, place, _FIXED, ("score",) if general else ("combination", "n", "score"), "demos:")
     if general and ("combination" in header or "n" in header):
         raise InvalidInput("both demos: columns and combination or n", where=place, hint="use one form")
-    for needed in ("score",) if general else ("combination", "n", "score"):
-        if needed not in header:
-            raise InvalidInput(f"no column {needed!r}", where=place, hint=f"columns are {', '.join(_FIXED)}")
 
 
 def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:

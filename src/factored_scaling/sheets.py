@@ -16,7 +16,7 @@ from factored_scaling.core.collection import Demo, demos_to_collect
 from factored_scaling.core.queue import read_code, short_codes
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
-from factored_scaling.files import read_table
+from factored_scaling.files import check_columns, read_table
 from factored_scaling.scoring import BlindTrial, Scoring
 from factored_scaling.store import Entry
 from factored_scaling.study import Study
@@ -269,10 +269,10 @@ def import_sheet(study: Study, path: Path, operator: str, partial: bool = False)
     def check(found: Sequence[str], place: str) -> None:
         header.extend(found)
         if "collected" in found:
-            _check_columns(found, place, _COLLECTION, ("code", "collected"))
+            check_columns(found, place, _COLLECTION, ("code", "collected"))
         else:
             known = ("number", "code", "policy", *study.spec.names, "score", "ended", "note")
-            _check_columns(found, place, known, ("code", "score"))
+            check_columns(found, place, known, ("code", "score"))
 
     rows = read_table(path, check)
     listed = "collected" in header
@@ -303,20 +303,6 @@ def _by_code(rows: _Rows, known: Mapping[str, object]) -> Iterator[tuple[str, st
             raise InvalidInput(f"{code} is already in {places[code]}", where=where, hint="keep one of them")
         places[code] = place
         yield code, place, cells
-
-
-def _check_columns(header: Sequence[str], place: str, known: Sequence[str], needed: Sequence[str]) -> None:
-    for number, column in enumerate(header, start=1):
-        where = f"{place}, column {number}"
-        if column not in known:
-            separators = ";" in column or "\t" in column
-            hint = "separate the columns by commas" if separators else suggest(column, known)
-            raise InvalidInput(f"unknown column {column!r}", where=where, hint=hint)
-        if header.index(column) < number - 1:
-            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
-    for column in needed:
-        if column not in header:
-            raise InvalidInput(f"no column {column!r}", where=place, hint=f"columns are {', '.join(known)}")
 
 
 def _is_number(text: str) -> bool:

@@ -206,7 +206,7 @@ def recommend(
         warnings = ()  # which policies lie on no curve matters to the curves alone
         spending = surface.allocate(budget)
     else:
-        gains = _gains(spec, reports, budget) if surface is None else combination_gains(surface, budget)
+        gains = gains_of(spec, reports, budget) if surface is None else combination_gains(surface, budget)
         if strategy == "auto":
             chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
         tiers, told = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
@@ -221,8 +221,8 @@ def recommend(
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
 
 
-def _gains(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> list[float]:
-    """Slope per unit of cost of every curve."""
+def gains_of(spec: StudySpec, reports: Sequence[CurveReport], budget: int) -> list[float]:
+    """Slope per unit of cost of every curve: what the combinations are ranked by."""
     costs = [mean_cost(spec, report.curve.combination) for report in reports]
     return [report.curve.slope(budget / cost) / cost for report, cost in zip(reports, costs, strict=True)]
 
@@ -258,7 +258,7 @@ def _alternatives(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int
     """What other rules would order, for the surface to say what it expects of that: Equal, and the paper's Top."""
     orders = {"equal": spend(spec.factors, equal_tiers(spec), budget).demos}
     if reports:
-        gains = _gains(spec, reports, budget)
+        gains = gains_of(spec, reports, budget)
         picked = included(gains, "top")
         rises = any(gains[index] > 0 for index in picked)
         tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)

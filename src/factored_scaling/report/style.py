@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factored_scaling.core.allocate import curve_tiers, included, mean_cost, spend
-from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.allocate import curve_tiers, included, spend
+from factored_scaling.core.recommend import CurveReport, Recommendation, gains_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 
@@ -84,7 +84,7 @@ def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str,
     reports = recommendation.curves
     if not reports or recommendation.fit != "power-law" or recommendation.strategy not in ("top", "top-half", "all"):
         return ()
-    gains = gains_of(spec, recommendation)
+    gains = gains_of(spec, recommendation.curves, recommendation.budget)
     # The recommendation does not say how it rounded the half; the rounding that gives its allocation is the one.
     for half_up in (False, True):
         chosen = [index for index in included(gains, recommendation.strategy, half_up) if gains[index] > 0]
@@ -95,18 +95,9 @@ def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str,
     return ()
 
 
-def gains_of(spec: StudySpec, recommendation: Recommendation) -> list[float]:
-    """Slope per unit of cost of every curve: what the combinations are ranked by."""
-    costs = [mean_cost(spec, report.curve.combination) for report in recommendation.curves]
-    return [
-        report.curve.slope(recommendation.budget / cost) / cost
-        for report, cost in zip(recommendation.curves, costs, strict=True)
-    ]
-
-
 def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[tuple[int, CurveReport]]:
     """The curves with their declared place, best buy first."""
-    gains = gains_of(spec, recommendation)
+    gains = gains_of(spec, recommendation.curves, recommendation.budget)
     order = sorted(range(len(gains)), key=lambda index: -gains[index])
     return [(index, recommendation.curves[index]) for index in order]
 

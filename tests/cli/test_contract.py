@@ -200,6 +200,19 @@ def test_the_whole_record_goes_out_and_in(fsc: Fsc, study: Path, tmp_path: Path)
     assert one | {"name": dump["name"]} == dump
 
 
+def test_init_writes_the_settings_that_the_construction_goes_by(fsc: Fsc, tmp_path: Path) -> None:
+    given = ("--factor", "camera=4", "--factor", "light=4", "--factor", "table=2")
+    for construction, has, lacks in (("screen", "policies: 4 ", "points:"), ("one", "points: 4 ", "policies:")):
+        folder = tmp_path / construction
+        assert fsc("init", folder, *given, "--construction", construction).returncode == 0
+        lines = (folder / "study.yaml").read_text().splitlines()
+        assert any(line.startswith(has) for line in lines)
+        assert not any(line.startswith(lacks) for line in lines)
+        assert len({line.index("#") for line in lines if line.startswith(("nominal", "construction", "seeds"))}) == 1
+        default = parsed(fsc("plan", folder, "--json"))["policies"]
+        assert default == parsed(fsc("plan", folder, "--construction", construction, "--json"))["policies"]
+
+
 def test_init_writes_what_plan_reads(fsc: Fsc, tmp_path: Path) -> None:
     folder = tmp_path / "a: study"
     factors = itertools.chain.from_iterable(

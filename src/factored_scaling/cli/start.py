@@ -26,11 +26,7 @@ factors:
 # A factor may say what one more demonstration costs and how many can be ordered at once:
 #   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
 
-nominal: {nominal}           # demonstrations that vary nothing
-construction: {construction}  # a curve per factor (one), two (pair) or disjoint group (group); no curves (screen)
-{groups}points: {points}            # policies per curve, sizes equally spaced from 0 to all
-seeds: {seeds}             # training seeds per policy
-{robot}"""
+{settings}{robot}"""
 
 # what a study of a real robot's recordings also says; `fsc run` and `fsc sheet` do with these defaults
 ROBOT = """
@@ -147,20 +143,30 @@ def seen_from(folder: Path, dataset: Path) -> str:
 def _yaml(spec: StudySpec) -> str:
     width = max(len(name) for name in spec.names)
     lines = "".join(f"  {name + ':':<{width + 1}} {size}\n" for name, size in spec.sizes.items())
-    groups = ", ".join(f"[{', '.join(combination.factors)}]" for combination in spec.combinations())
-    line = f"groups: [{groups}]\n" if spec.construction == "group" else ""
     dataset = "" if spec.dataset is None else f"dataset: {_quoted(spec.dataset)}  # seen from here\n"
     return TEMPLATE.format(
         name=_quoted(spec.name),
         dataset=dataset,
         factors=lines,
-        nominal=spec.nominal,
-        construction=spec.construction,
-        groups=line,
-        points=spec.points,
-        seeds=spec.seeds,
+        settings=_settings(spec),
         robot="" if spec.dataset is None else ROBOT,
     )
+
+
+def _settings(spec: StudySpec) -> str:
+    """What the chosen construction goes by, each with its meaning beside it."""
+    which = "a curve per factor (one), two (pair) or disjoint group (group); no curves (screen)"
+    told = [(f"nominal: {spec.nominal}", "demonstrations that vary nothing")]
+    told += [(f"construction: {spec.construction}", which)]
+    if spec.construction == "group":
+        groups = ", ".join(f"[{', '.join(combination.factors)}]" for combination in spec.combinations())
+        told += [(f"groups: [{groups}]", "")]
+    if spec.construction == "screen":
+        told += [(f"policies: {len(spec.names) + 1}", "to train per seed; one may stop after any, or raise it later")]
+    else:
+        told += [(f"points: {spec.points}", "policies per curve, sizes equally spaced from 0 to all")]
+    told += [(f"seeds: {spec.seeds}", "training seeds per policy")]
+    return "".join(f"{setting:<20}  # {meaning}\n" if meaning else f"{setting}\n" for setting, meaning in told)
 
 
 def _quoted(name: str) -> str:

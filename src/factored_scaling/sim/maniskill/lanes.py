@@ -1,4 +1,4 @@
-"""Rollouts: trials side by side in lanes, in two halves per policy: the others move while it thinks for one.
+"""Rollouts: trials side by side in lanes, in two halves: one moves while all policies think for the other.
 
 Which trials share a batch follows from the trials alone, not from timing or the number of processes, and a process that
 dies is replaced by one that repeats its trials' actions. So the policy meets the same batches every time.
@@ -59,31 +59,34 @@ def run_lanes(
 ) -> Iterator[tuple[int, bool]]:
     """Roll the policies out in every scene; yields (row, success) as trials end.
 
-    Row r is scene r mod n of policy r div n. Every policy has two halves; the halves take turns in a fixed order.
+    Row r is scene r mod n of policy r div n. Every policy has lanes in both halves. A half decides in one call of `act`
+    for all policies: on a GPU they think side by side.
     """
-    firsts: list[_Half] = []
-    seconds: list[_Half] = []
+    firsts: list[_Lanes] = []
+    seconds: list[_Lanes] = []
     for place, policy in enumerate(policies):
         waiting = deque(enumerate(scenes, policy * len(scenes)))
         lanes = range(place * LANES, place * LANES + min(LANES, len(scenes)))
-        firsts.append(_Half(pool, lanes[0::2], waiting))
-        seconds.append(_Half(pool, lanes[1::2], waiting))
-    halves = [*firsts, *seconds]
+        firsts.append(_Lanes(pool, lanes[0::2], waiting))
+        seconds.append(_Lanes(pool, lanes[1::2], waiting))
+    steps = min(execute, max_steps)
     try:
-        for half in halves:
-            half.go()
-        while any(half.trials for half in halves):
-            for half in halves:
-                if half.trials:
-                    yield from half.meet(max_steps)
-                    half.decide(act, min(execute, max_steps), max_steps, device)
-                    half.go()
+        for one in (*firsts, *seconds):
+            one.go()
+        while any(one.trials for one in (*firsts, *seconds)):
+            for half in (firsts, seconds):
+                met = [one for one in half if one.trials]
+                for one in met:
+                    yield from one.meet(max_steps)
+                _decide(act, [trial for one in met for trial in one.trials], steps, max_steps, device)
+                for one in met:
+                    one.go()
     finally:
         pool.forget()  # when the caller stops half-way, answers are on their way
 
 
-class _Half:
-    """Lanes of one policy that decide together, spread evenly over the processes; `waiting` are trials to begin."""
+class _Lanes:
+    """Lanes of one policy in one half, spread evenly over the processes; `waiting` are trials to begin."""
 
     def __init__(self, pool: Pool, lanes: Sequence[int], waiting: deque[tuple[int, Scene]]) -> None:
         self.pool = pool
@@ -113,22 +116,6 @@ class _Half:
                 self.trials.remove(trial)
                 yield trial.row, trial.now.done
 
-    def decide(self, act: Act, execute: int, max_steps: int, device: str) -> None:
-        """Ask the policy for the next actions of all lanes at once."""
-        if not self.trials:
-            return
-        images = np.stack(
-            [trial.now.images for trial in self.trials if trial.now is not None and trial.now.images is not None]
-        )
-        states = np.stack([trial.now.state for trial in self.trials if trial.now is not None])
-        rows = torch.tensor([trial.row for trial in self.trials], device=device)
-        with torch.no_grad():
-            actions = act(torch.from_numpy(images).to(device), torch.from_numpy(states).to(device), rows)
-        _check(actions, len(self.trials), execute)
-        chosen = actions[:, :execute].float().cpu().numpy()
-        for trial, ahead in zip(self.trials, chosen, strict=True):
-            trial.taken.append(np.ascontiguousarray(ahead[: max_steps - trial.steps]))
-
     def _process(self, trial: _Trial) -> int:
         return trial.lane // 2 % len(self.pool)
 
@@ -150,6 +137,21 @@ class _Half:
         for trial, answer in zip(self._members(process), answers, strict=True):
             assert isinstance(answer, Moved)
             trial.now, trial.known_to = answer, self.sent[process].life
+
+
+def _decide(act: Act, trials: Sequence[_Trial], execute: int, max_steps: int, device: str) -> None:
+    """Ask for the next actions of all these trials at once."""
+    if not trials:
+        return
+    images = np.stack([trial.now.images for trial in trials if trial.now is not None and trial.now.images is not None])
+    states = np.stack([trial.now.state for trial in trials if trial.now is not None])
+    rows = torch.tensor([trial.row for trial in trials], device=device)
+    with torch.no_grad():
+        actions = act(torch.from_numpy(images).to(device), torch.from_numpy(states).to(device), rows)
+    _check(actions, len(trials), execute)
+    chosen = actions[:, :execute].float().cpu().numpy()
+    for trial, ahead in zip(trials, chosen, strict=True):
+        trial.taken.append(np.ascontiguousarray(ahead[: max_steps - trial.steps]))
 
 
 def _swap(lane: int, numbered: tuple[int, Scene]) -> tuple[int, int, Scene]:

@@ -114,7 +114,7 @@ class ManiSkillTask:
     ) -> Iterator[tuple[int, float]]:
         """Several policies behind one `act`: row r is condition r mod n of policy r div n. Yields (row, score).
 
-        Policies have lanes of their own in the same processes: while one thinks, the scenes of the others move.
+        Policies have lanes of their own in the same processes: while all think for one half, the other half moves.
         """
         if execute < 1:
             raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")

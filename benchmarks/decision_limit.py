@@ -1,11 +1,13 @@
 """How well anybody could decide: regret of a Bayesian who knows the five tuning families and nothing else.
 
-python benchmarks/decision_limit.py --worlds 12 --draws 2500
+python benchmarks/decision_limit.py --worlds 20 --draws 12000 [--shuffled]
 
 For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Thousands of
 surfaces are drawn from all families alike and weighted by how likely they make those scores; the order with the largest
 weighted mean success is taken. With few trials the weights are spread over many surfaces and the answer is near the
-limit; with hundreds of trials per policy they would sit on one surface, so only the regime `real` is offered.
+limit; with hundreds of trials per policy they would sit on one surface, so only the regime `real` is offered. With
+`--shuffled` the Bayesian does not know in which order the factors were declared: that the family `shifted` moves
+repairs to the next factor then helps as little as it would help somebody who lists factors at random.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import argparse
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, measure
 from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import DEMOS, INITIAL, WORTH, Floats, Setting, draw_world, factor_names
+from factored_scaling.bench.worlds import DEMOS, INITIAL, WORTH, Floats, Setting, Surface, draw_world, factor_names
 from factored_scaling.core.design import plan
 from factored_scaling.core.spec import StudySpec
 
@@ -37,7 +40,7 @@ class Library:
     worth: Floats  # surfaces × orders
 
 
-def library(setting: Setting, draws: int, rng: np.random.Generator) -> Library:
+def library(setting: Setting, draws: int, shuffled: bool, rng: np.random.Generator) -> Library:
     count = setting.count
     spec = StudySpec(dict.fromkeys(factor_names(count), DEMOS), setting.nominal, "screen", policies=POLICIES[count])
     sets = [run.demos for run in plan(spec)]
@@ -51,6 +54,8 @@ def library(setting: Setting, draws: int, rng: np.random.Generator) -> Library:
         found = 0
         while found < draws:
             surface = family.draw(setting, rng)
+            if shuffled:
+                surface = _renamed(surface, rng.permutation(count))
             before = float(np.clip(surface(np.full(count, float(DEMOS))), 0, 1).mean())
             if not INITIAL[0] <= before <= INITIAL[1]:
                 continue
@@ -62,7 +67,13 @@ def library(setting: Setting, draws: int, rng: np.random.Generator) -> Library:
     return Library(sets, orders, np.array(success), np.array(worth))
 
 
-def regrets(count: int, worlds: int, draws: int, seed: int) -> dict[str, list[float]]:
+def _renamed(surface: Surface, names: NDArray[np.int64]) -> Surface:
+    """The same surface with its factors declared in another order."""
+    back = np.argsort(names)
+    return lambda demos: surface(demos[..., names])[..., back]
+
+
+def regrets(count: int, worlds: int, draws: int, seed: int, shuffled: bool) -> dict[str, list[float]]:
     libraries: dict[int, Library] = {}
     rng = np.random.default_rng(seed)
     got: dict[str, list[float]] = {}
@@ -71,7 +82,7 @@ def regrets(count: int, worlds: int, draws: int, seed: int) -> dict[str, list[fl
             world = draw_world(family, count, index, seed)
             nominal = world.setting.nominal
             if nominal not in libraries:
-                libraries[nominal] = library(world.setting, draws, rng)
+                libraries[nominal] = library(world.setting, draws, shuffled, rng)
             known = libraries[nominal]
             measured = [measure(world, demos, REGIMES["real"]) for demos in known.sets]
             good = np.array([m.scores * m.trials for m in measured])
@@ -89,13 +100,14 @@ def regrets(count: int, worlds: int, draws: int, seed: int) -> dict[str, list[fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=12, help="per family and number of factors")
-    parser.add_argument("--draws", type=int, default=2500, help="surfaces per family")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--worlds", type=int, default=20, help="per family and number of factors")
+    parser.add_argument("--draws", type=int, default=12_000, help="surfaces per family")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shuffled", action="store_true", help="the order of the factors is not known")
     given = parser.parse_args()
     every: dict[str, list[float]] = {}
     for count in POLICIES:
-        for name, values in regrets(count, given.worlds, given.draws, given.seed).items():
+        for name, values in regrets(count, given.worlds, given.draws, given.seed, given.shuffled).items():
             every.setdefault(name, []).extend(values)
     print("| family | regret |\n|---|---:|")
     for name, values in every.items():

@@ -38,10 +38,10 @@ class Prior:
     Of three numbers the second is the spread that all factors share, the third each factor's own.
     """
 
-    level: tuple[float, float, float] = (-1.9, 0.5, 1.35)
-    floor: tuple[float, float, float] = (-1.4, 1.2, 2.2)
+    level: tuple[float, float, float] = (-2.2, 0.5, 1.6)
+    floor: tuple[float, float, float] = (-1.2, 1.2, 3.5)
     scale: tuple[float, float, float] = (0.6, 0.7, 0.8)
-    power: tuple[float, float, float] = (0.05, 0.4, 0.5)
+    power: tuple[float, float, float] = (0.4, 0.4, 0.5)
     share: float = 0.2
     weight: float = 0.4
     # how strongly single factors' data move all trials, and which: most help, some harm
@@ -51,9 +51,10 @@ class Prior:
     common_floor: tuple[float, float] = (-0.4, 1.3)
     total_power: tuple[float, float] = (-1.2, 0.6)
     total_offset: tuple[float, float] = (-0.3, 0.8)
-    # what a demonstration is worth for trials of its own factor, and for those of others
+    # what a demonstration is worth for trials of its own factor, of those declared before and after it, and of others
     own_repair: tuple[float, float] = (0.0, 0.25)
-    cross_repair: tuple[float, float] = (-3.2, 1.2)
+    near_repair: tuple[float, float] = (-4.0, 1.2)
+    cross_repair: tuple[float, float] = (-4.0, 1.2)
     noise_common: tuple[float, float] = (-3.1, 0.4)
     noise_own: tuple[float, float] = (-3.6, 0.5)
     sharpness: tuple[float, float] = (0.3, 0.5)
@@ -70,6 +71,9 @@ OWN = Prior()
 TOGETHER = Prior(
     level=(-3.2, 0.6, 1.5),
     floor=(0.3, 1.0, 2.0),
+    power=(0.05, 0.4, 0.5),
+    cross_repair=(-3.2, 1.2),
+    near_repair=(-3.2, 1.2),
     common=(-1.0, 0.6),
     common_floor=(-1.6, 1.2),
     share=0.35,
@@ -79,10 +83,12 @@ TOGETHER = Prior(
     sharpness=(1.1, 0.5),
     offset=(0.7, 0.8),
 )
-# Any factor's demonstrations may repair any trials: what fails need not be what to collect.
-ANY = Prior(own_repair=(-1.3, 1.4), cross_repair=(-1.3, 1.4))
+# A factor's demonstrations may repair its neighbours' trials more than its own: what fails need not be what to collect.
+NEAR = Prior(own_repair=(-2.5, 1.0), near_repair=(-0.7, 1.2), cross_repair=(-3.2, 1.2))
+# Any factor's demonstrations may repair any trials.
+ANY = Prior(own_repair=(-1.3, 1.4), near_repair=(-1.3, 1.4), cross_repair=(-1.3, 1.4))
 # How likely each is believed to be before any score.
-PRIORS: tuple[tuple[float, Prior], ...] = ((0.7, OWN), (0.1, TOGETHER), (0.2, ANY))
+PRIORS: tuple[tuple[float, Prior], ...] = ((0.62, OWN), (0.1, TOGETHER), (0.23, NEAR), (0.05, ANY))
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ def draw_kinds(
 
 def _variables(prior: Prior, count: int) -> tuple[Floats, Floats]:
     """Centre and spread of every variable, in the order of `Parameters.of`."""
-    own = np.eye(count, dtype=bool).ravel()
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count))).ravel()
     factors = [
         (prior.level[0], prior.level[2]),
         (prior.floor[0], prior.floor[2]),
@@ -148,7 +154,8 @@ def _variables(prior: Prior, count: int) -> tuple[Floats, Floats]:
     ]
     made = []
     for place in (0, 1):
-        square = np.where(own, prior.own_repair[place], prior.cross_repair[place])
+        repairs = (prior.own_repair[place], prior.near_repair[place], prior.cross_repair[place])
+        square = np.select([apart == 0, apart == 1], repairs[:2], repairs[2])
         made.append(np.concatenate([np.repeat([f[place] for f in factors], count), square, [r[place] for r in rest]]))
     return made[0], made[1]
 

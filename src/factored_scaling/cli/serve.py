@@ -42,7 +42,7 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
         opened.plan()
         address = serve.bind(host, port)
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
-        access = serve.access_for(address, secret)
+        server = serve.server_for(opened, serve.access_for(address, secret))
         link = address.url if secret is None else f"{address.url}?token={secret}"
         click.echo(f"{opened.spec.name}: {link}")
         if secret is not None and not no_code and sys.stdout.isatty():
@@ -51,4 +51,4 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
         click.echo("stop with Ctrl-C")
         sys.stdout.flush()
         with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
-            serve.run(opened, access, address)
+            server.run(sockets=[address.socket])

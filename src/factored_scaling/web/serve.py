@@ -11,11 +11,15 @@ import secrets
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from factored_scaling.errors import InvalidInput
 from factored_scaling.machine import in_url, is_loopback
 from factored_scaling.study import Study
 from factored_scaling.web.access import LOOPBACK, Access
+
+if TYPE_CHECKING:
+    import uvicorn
 
 TOKEN_FORM = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
@@ -112,8 +116,8 @@ def code_for(url: str) -> str:
     return stream.getvalue()
 
 
-def run(study: Study, access: Access, address: Address) -> None:
-    """Serve until interrupted."""
+def server_for(study: Study, access: Access) -> uvicorn.Server:
+    """All that takes time before serving. An interrupt in the middle of an import can get lost, so this comes first."""
     import uvicorn
 
     from factored_scaling.web.app import create_app
@@ -129,4 +133,4 @@ def run(study: Study, access: Access, address: Address) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run(sockets=[address.socket])
+    return uvicorn.Server(config)

@@ -112,7 +112,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         command = [sys.executable, "-m", "factored_scaling", "serve", *map(str, arguments)]
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            # a shell starts what runs in its background deaf to Ctrl-C, and children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,12 @@ def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=title)
+def marked(page: Path) -> Any:
+    """The tutorials go through whole rounds and take longest."""
+    return pytest.param(page, id=title(page), marks=[pytest.mark.slow] if page.name.startswith("tutorial") else [])
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in WITH_EXAMPLES])
 def test_examples_print_what_the_page_shows(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for ran in examples.run_page(text):

@@ -15,7 +15,6 @@ from factored_scaling.report.words import counted_factors, listed, plain, score_
 from factored_scaling.store import RoundRow, RunRow
 from factored_scaling.study import Study
 
-# in the order of the progress bar, with the words of the page
 STATES = ("done", "trained", "running", "pending", "failed")  # as `fsc runs` names them, in the order of the bar
 
 
@@ -157,7 +156,7 @@ def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     for state in STATES:
         if counts[state]:
             width = 1000 * counts[state] / total
-            parts.append({"state": state, "word": state, "count": counts[state], "start": start, "width": width})
+            parts.append({"state": state, "count": counts[state], "start": start, "width": width})
             start += width
     return parts
 

@@ -11,7 +11,7 @@ from typing import Any
 from factored_scaling.core.checks import real, shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, run_spec
-from factored_scaling.core.results import Results, Row, resolve
+from factored_scaling.core.results import Results, Row, distinct
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor
@@ -55,15 +55,7 @@ def measured(
     """The runs that rows belong to, and what the rows say of them, by digest."""
     planned: dict[str, PlannedRun] = {}
     told: dict[str, list[Measurement]] = {}
-    repeats: Counter[tuple[Any, ...]] = Counter()
-    seen: set[tuple[Any, ...]] = set()
-    for index, row in enumerate(results.rows):
-        demos, own = resolve(spec, row)
-        identity = (demos, row.seed, row.factor, row.score, row.trials)
-        repeats[own, identity] += 1  # the same under one curve twice is two measurements
-        if (identity, repeats[own, identity]) in seen:
-            continue
-        seen.add((identity, repeats[own, identity]))
+    for index, row, demos in distinct(spec, results):
         counts = dict(zip(spec.names, demos, strict=True))
         run = PlannedRun(run_spec(spec, dataset, counts, row.seed or 0), counts, ())
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +135,23 @@ def factor_scores(spec: StudySpec, results: Results) -> dict[str, float]:
         if demos == full and len(row.factor) == 1 and row.factor[0] != ALL_FACTORS:
             sums.setdefault(row.factor[0], []).append((row.score, row.trials))
     return {name: _mean(sums[name])[0] for name in spec.names if name in sums}
+
+
+def distinct(spec: StudySpec, results: Results) -> Iterator[tuple[int, Row, tuple[int, ...]]]:
+    """Every measurement once: its place among the rows, its row, and the demos per factor.
+
+    A policy listed under several curves with the same score was measured once; the same under one curve twice is two
+    measurements.
+    """
+    repeats: Counter[Any] = Counter()
+    seen: set[Any] = set()
+    for index, row in enumerate(results.rows):
+        demos, own = resolve(spec, row)
+        identity = (demos, row.seed, row.factor, row.score, row.trials)
+        repeats[own, identity] += 1
+        if (identity, repeats[own, identity]) not in seen:
+            seen.add((identity, repeats[own, identity]))
+            yield index, row, demos
 
 
 def resolve(spec: StudySpec, row: Row) -> tuple[tuple[int, ...], int | None]:

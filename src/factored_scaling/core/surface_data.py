@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_model import (
@@ -153,22 +153,11 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
 
 
 def _scores(spec: StudySpec, results: Results) -> list[_Score]:
-    """Every measurement once.
-
-    A policy listed under several curves with the same score was measured once. Rows without a seed that say the same
-    thing of the same training set twice are of different policies.
-    """
+    """Every measurement once. Rows without a seed that say the same thing of the same training set twice are of
+    different policies."""
     made: list[_Score] = []
-    repeats: Counter[Any] = Counter()
-    seen: set[Any] = set()
     copies: Counter[Any] = Counter()
-    for row in results.rows:
-        demos, own = resolve(spec, row)
-        identity = (demos, row.seed, row.factor, row.score, row.trials)
-        repeats[own, identity] += 1
-        if (identity, repeats[own, identity]) in seen:
-            continue
-        seen.add((identity, repeats[own, identity]))
+    for _, row, demos in distinct(spec, results):
         copy = 0
         if row.seed is None:
             copy = copies[demos, row.factor]

@@ -16,12 +16,11 @@ import argparse
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, measure
 from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import DEMOS, INITIAL, WORTH, Floats, Setting, Surface, draw_world, factor_names
+from factored_scaling.bench.worlds import DEMOS, INITIAL, WORTH, Floats, Setting, draw_world, factor_names, renamed
 from factored_scaling.core.design import plan
 from factored_scaling.core.spec import StudySpec
 
@@ -55,7 +54,7 @@ def library(setting: Setting, draws: int, shuffled: bool, rng: np.random.Generat
         while found < draws:
             surface = family.draw(setting, rng)
             if shuffled:
-                surface = _renamed(surface, rng.permutation(count))
+                surface = renamed(surface, rng.permutation(count))
             before = float(np.clip(surface(np.full(count, float(DEMOS))), 0, 1).mean())
             if not INITIAL[0] <= before <= INITIAL[1]:
                 continue
@@ -65,12 +64,6 @@ def library(setting: Setting, draws: int, shuffled: bool, rng: np.random.Generat
                 worth.append(after)
                 found += 1
     return Library(sets, orders, np.array(success), np.array(worth))
-
-
-def _renamed(surface: Surface, names: NDArray[np.int64]) -> Surface:
-    """The same surface with its factors declared in another order."""
-    back = np.argsort(names)
-    return lambda demos: surface(demos[..., names])[..., back]
 
 
 def regrets(count: int, worlds: int, draws: int, seed: int, shuffled: bool) -> dict[str, list[float]]:

@@ -8,19 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from factored_scaling.bench.families import shifted
-from factored_scaling.bench.worlds import Family, Floats, Setting, Surface
+from factored_scaling.bench.worlds import Family, Setting, Surface, renamed
 
 
 def shuffled(setting: Setting, rng: np.random.Generator) -> Surface:
     """Data of one factor repair the trials of another, anywhere in the list."""
-    inner = shifted(setting, rng)
-    names = rng.permutation(setting.count)
-    back = np.argsort(names)
-
-    def surface(demos: Floats) -> Floats:
-        return inner(demos[..., names])[..., back]
-
-    return surface
+    return renamed(shifted(setting, rng), rng.permutation(setting.count))
 
 
 families = [Family("shuffled", shuffled)]

@@ -10,7 +10,7 @@ import pytest
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Setting, Surface, World, draw_world
+from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Setting, Surface, World, draw_world, renamed
 from factored_scaling.errors import FscError
 
 FAMILIES = (*TUNING, *HELD_OUT)
@@ -117,3 +117,13 @@ def test_a_worlds_study_declares_what_is_at_hand() -> None:
     assert spec.names == world.factors
     assert list(spec.sizes.values()) == world.now.tolist()
     assert spec.total == world.setting.total
+
+
+def test_a_surface_whose_factors_are_declared_otherwise_is_the_same_surface() -> None:
+    setting = Setting(5)
+    inner = TUNING[1].draw(setting, np.random.default_rng(2))
+    order = np.array([3, 0, 4, 1, 2])
+    demos = np.array([5.0, 10.0, 20.0, 40.0, 80.0])
+    declared = np.empty(5)
+    declared[order] = demos  # the inner surface's factor i is declared as factor order[i]
+    assert renamed(inner, order)(declared)[order] == pytest.approx(inner(demos))

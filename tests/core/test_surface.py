@@ -11,7 +11,7 @@ from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
 from factored_scaling.core.surface import Surface, fit_surface
 from factored_scaling.core.surface_data import Posterior, observe
-from factored_scaling.core.surface_model import Floats, draw_kinds, size_of
+from factored_scaling.core.surface_model import NEAR, Floats, Parameters, draw_kinds, size_of
 from factored_scaling.core.surface_report import report_surface
 from factored_scaling.core.surface_spend import spend_well
 
@@ -210,3 +210,27 @@ def test_spending_finds_the_best_of_a_known_worth() -> None:
     spent = spend_well(factors, lambda orders: (weights * np.log1p(orders / 10)).sum(1), 90)
     # water-filling: n_i + 10 in proportion to the weights of those that get anything
     assert list(spent.demos.values()) == pytest.approx([57, 30, 3, 0], abs=1)
+
+
+def test_neighbours_are_those_declared_before_and_after() -> None:
+    kinds = draw_kinds(np.random.default_rng(0), 3, 4, [(1.0, NEAR)])
+    repair = Parameters.of(np.zeros((size_of(4), 3)), kinds).repair[:, :, 0]
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
+    believed = [NEAR.own_repair, NEAR.near_repair, NEAR.cross_repair, NEAR.cross_repair]
+    assert repair == pytest.approx(np.exp(np.array([centre for centre, _ in believed]))[apart])
+
+
+def test_what_repairs_its_neighbours_trials_is_found_out() -> None:
+    def repaired_by_the_one_before(demos: Floats) -> Floats:
+        failure = 0.1 * np.ones(4)
+        failure[1] = 0.9 * (1 + demos[0] / 20) ** -1.2
+        return 1 - failure
+
+    rng = np.random.default_rng(3)
+    told = [
+        {"demos": dict(zip(NAMES, demos, strict=True)), "factor": name, "score": score, "trials": 200, "seed": 0}
+        for demos in DESIGN
+        for name, score in zip(NAMES, rng.binomial(200, repaired_by_the_one_before(np.array(demos))) / 200, strict=True)
+    ]
+    order = fit_surface(SPEC, Results.from_rows(told)).allocate(60).demos
+    assert order[NAMES[0]] > 40 > order[NAMES[1]]

@@ -91,6 +91,12 @@ class World:
         return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
 
 
+def renamed(surface: Surface, order: NDArray[np.int64]) -> Surface:
+    """The same surface with its factors declared in another order."""
+    back = np.argsort(order)
+    return lambda demos: surface(demos[..., order])[..., back]
+
+
 def factor_names(count: int) -> tuple[str, ...]:
     """factor_1, factor_2, …"""
     return tuple(f"factor_{index + 1}" for index in range(count))

@@ -338,15 +338,18 @@ class Files:
 
 
 def check(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
-    """The full-data policy in several ways."""
-    room = Room(options, options.seeds[0], lab)
-    episodes = [episode.id for episode in room.collect().episodes]
-    table = lab.frames(episodes, Watch())
+    """The full-data policy of every seed in several ways, all of them one job."""
+    done = {(row["name"], row["seed"]) for row in files.rows("check.csv")}
+    rooms = [Room(options, seed, lab) for seed in options.seeds]
+    datasets = [room.collect() for room in rooms]
+    table = lab.frames([episode.id for dataset in datasets for episode in dataset.episodes], Watch())
     say(f"{len(table.images)} frames")
     runs = []
-    for name, changes in options.variants.items():
-        run = run_on(room.spec, episodes, room.seed)
-        runs.append((("check", name), dataclasses.replace(run, policy={**run.policy, **changes})))
+    for room, dataset in zip(rooms, datasets, strict=True):
+        run = plan(room.spec, dataset)[0].spec  # on all demonstrations, and what `study` would train
+        for name, changes in options.variants.items():
+            if (name, str(room.seed)) not in done:
+                runs.append((("check", name), dataclasses.replace(run, policy={**run.policy, **changes})))
     train_and_send(options, table, runs, hall, files, range(len(runs)))
 
 

@@ -51,10 +51,12 @@ def make_loop(folder: Path, work: Any = work_here, **changes: Any) -> Loop:
 def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
     loop = make_loop(tmp_path)
     loop.measure(["group"])
-    cells = [Cell(strategy, 6) for strategy in ("top", "all", "equal", "greedy", "remix")]
+    cells = [Cell(strategy, 6) for strategy in ("auto", "top", "all", "equal", "greedy", "remix")]
     cells.append(Cell("top", 6, proxy=1))
     outcomes = loop.outcomes(cells)
     assert [outcome.cell for outcome in outcomes] == cells
+    labels = ["surface", "group, top", "group, all", "equal", "greedy", "remix", "proxy k=1, group, top"]
+    assert [cell.label for cell in cells] == labels
     with Study.open(tmp_path / "outcomes.db") as after:
         trained = {run.digest: run for run in after.runs()}
         assert all(run.state == "done" for run in trained.values())

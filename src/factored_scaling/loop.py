@@ -62,7 +62,8 @@ class Cell:
         if self.strategy in BASELINES:
             return self.strategy
         source = f"proxy k={self.proxy}, " if self.proxy is not None else ""
-        return f"{source}{self.construction}, {self.strategy}"
+        # The surface is fitted to whatever was measured; a construction only says for which curves it was.
+        return f"{source}surface" if self.strategy == "auto" else f"{source}{self.construction}, {self.strategy}"
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def reproduce_command(
     """Fill one of the paper's tables on a simulated task, over several seeds, beside the paper's numbers.
 
     \b
-    main          FSC, Equal, Greedy, Re-Mix at K = 20 and 100
+    main          FSC, Equal, Greedy, Re-Mix at K = 20 and 100, and the surface
     construction  one factor, pairs, groups
     strategy      Top, Top-Half, All
     proxy         FSC-Proxy with k = 1, 5, 10
@@ -175,7 +175,7 @@ def reproduce_command(
     \b
     fsc reproduce main --task tabletop/pick-place --seeds 3
     fsc reproduce sizes --budget 100 --budget 500
-    fsc reproduce main --rows results/maniskill-pull-visual/resnet18-96px/outcomes.csv
+    fsc reproduce main --rows results/maniskill-pull-visual/resnet18-96px-6000/outcomes.csv
     """
     from factored_scaling.cli.quickstart import make_loop
     from factored_scaling.loop import LoopSettings, Stop
@@ -228,7 +228,7 @@ def _cells(table: str, budgets: Sequence[int]) -> list[Cell]:
     from factored_scaling.loop import Cell
 
     kinds = {
-        "main": [Cell(s, 1) for s in ("top", "equal", "greedy", "remix")],
+        "main": [Cell(s, 1) for s in ("top", "equal", "greedy", "remix", "auto")],
         "construction": [*(Cell("top", 1, c) for c in ("one", "pair", "group")), Cell("equal", 1)],
         "strategy": [Cell(s, 1) for s in ("top", "top-half", "all")],
         "proxy": [*(Cell("top", 1, "group", k) for k in KS), Cell("top", 1), Cell("equal", 1)],

@@ -44,6 +44,7 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
+from factored_scaling.machine import limit_threads
 from factored_scaling.policies.diffusion import load_policy
 from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.policies.many import Job, train_many
@@ -103,6 +104,7 @@ def measure(
     inbox: Any, outbox: Any, task: str, image_size: int | None, work: Path, device: str, share: int, most: int
 ) -> None:
     """A process that measures policies until it is sent None; those that wait are measured side by side."""
+    limit_threads(device)
     os.environ["FSC_SIM_PROCESSES"] = str(share)
     lab = Lab(task, work, device, image_size)
     held_out: Any = None
@@ -478,6 +480,7 @@ def main() -> None:
     if options.what == "proxy":
         proxy(options.out)
         return
+    limit_threads(options.device)
     options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)
     files = Files(options.out, lab.task.factors)

@@ -21,10 +21,10 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.files import write_spec
 from factored_scaling.lab import DATASET_STRIDE, Lab, evaluation_sizes, policy_config
+from factored_scaling.machine import limit_threads
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_results
 from factored_scaling.study import Study
-from factored_scaling.work import limit_threads
 
 # Carries out a study's pending runs; False when stopped by the user.
 WorkOff = Callable[[Study, Path, Path], bool]

@@ -1,4 +1,4 @@
-"""This machine: what its processor is called, and which addresses are its own."""
+"""This machine: what its processor is called, how many of its cores are used, and which addresses are its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ def processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def limit_threads(device: str) -> None:
+    """Small networks compute on one core: threads that wait for each other on busy cores slow everything down."""
+    import torch
+
+    if device == "cpu":
+        torch.set_num_threads(1)
 
 
 def is_loopback(host: str) -> bool:

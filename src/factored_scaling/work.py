@@ -21,6 +21,7 @@ from factored_scaling.core.scores import Trial
 from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
 from factored_scaling.exec.local import Line, Stopped
 from factored_scaling.lab import CHUNK, Lab
+from factored_scaling.machine import limit_threads
 from factored_scaling.ports import Embedder, Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
@@ -347,11 +348,3 @@ def _heartbeat(study: Study, members: Sequence[_Member], options: WorkOptions) -
     finally:
         ended.set()
         thread.join()
-
-
-def limit_threads(device: str) -> None:
-    """Small networks compute on one core: threads that wait for each other on busy cores slow everything down."""
-    import torch
-
-    if device == "cpu":
-        torch.set_num_threads(1)

@@ -92,9 +92,9 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
     fsc recommend my-study --budget 100 --strategy remix
     """
     from factored_scaling.cli.run import Bars
+    from factored_scaling.machine import limit_threads
     from factored_scaling.policies.config import RemixConfig
     from factored_scaling.policies.remix import plot_trajectory, train_remix
-    from factored_scaling.work import limit_threads
 
     limit_threads(device)
     target = Target.parse(study)

@@ -43,7 +43,6 @@ class Lab:
         self.folder = folder
         self.device = device
         self._shelf = FrameShelf(folder / "demos" / f"{self.task.name.replace('/', '-')}-{self.task.image_size}")
-        self._table: FrameTable | None = None
 
     @classmethod
     def of_run(cls, run: RunSpec, folder: Path, device: str = "cpu") -> Lab:
@@ -83,20 +82,12 @@ class Lab:
         if missing:
             progress(len(missing), len(missing), "demonstrating")
 
-    def _holding(self, ids: Sequence[str], progress: Progress) -> FrameTable:
-        """A table with at least these episodes; kept, because the runs of a study train on nearly the same ones."""
-        kept = self._table.ids if self._table is not None else ()
-        if self._table is None or not set(ids) <= set(kept):
-            self._table = None  # before the larger one is made
-            self._table = self.frames(list(dict.fromkeys([*kept, *ids])), progress)
-        return self._table
-
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Train the run's diffusion policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
 
-        table = self._holding(run.episodes, progress)
-        config = policy_config(run.policy)
+        self._demonstrate(run.episodes, progress)
+        table, config = self._shelf.holding(run.episodes), policy_config(run.policy)
         train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
     def train_many(
@@ -106,24 +97,16 @@ class Lab:
 
         On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
         """
-        from factored_scaling.policies import capacity
-        from factored_scaling.policies.many import Job, train_many
+        from factored_scaling.policies.capacity import train_within
+        from factored_scaling.policies.many import Job
 
         jobs = [
             Job(run.episodes, policy_config(run.policy), run.seed, folder)
             for run, folder in zip(runs, folders, strict=True)
         ]
-        table = self._holding([id_ for run in runs for id_ in run.episodes], progress)
-        if not self.device.startswith("cuda"):
-            return train_many(table, jobs, progress, self.device, checkpoint_every=200)
-        if at_once is None:
-            _, cameras, _, height, width = table.images.shape
-            shape = (cameras, height, width, table.state.shape[1], table.action.shape[1])
-            each = max(capacity.training_bytes(config, shape) for config in {job.config for job in jobs})
-            free = capacity.free_memory(self.device)
-            at_once = capacity.policies_at_once(free, table.images.nbytes, each, len(jobs))
-        compiled = all(capacity.can_compile(job.config) for job in jobs)
-        return train_many(table, jobs, progress, self.device, side_by_side=at_once, compiled=compiled)
+        episodes = [id_ for run in runs for id_ in run.episodes]
+        self._demonstrate(episodes, progress)
+        return train_within(self._shelf.holding(episodes), jobs, progress, self.device, at_once)
 
     def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
         """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""

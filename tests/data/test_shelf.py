@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -91,25 +90,16 @@ def test_tables_of_others_are_found_and_mistakes_told(tmp_path: Path) -> None:
         ours.select(["lighting/1"])
 
 
-def test_a_lab_keeps_one_table_and_lets_it_grow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: Callable[..., None]
-) -> None:
-    from factored_scaling.lab import Lab
-
+def test_one_table_is_kept_and_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf_module, "IN_MEMORY", 0)
-    lab = Lab("tabletop/pick-place", tmp_path, image_size=32)
-    ids = [episode.id for episode in lab.collect({"lighting": 2, "background": 1}, 0, silent)]
-    first = lab._holding(ids[:2], silent)
-    assert first.ids == tuple(ids[:2])
-    assert lab._holding(ids[:1], silent) is first
-    whole = lab._holding(ids[1:], silent)
-    assert whole.ids == tuple(ids)
-    assert same(whole.select(ids[:2]), first.select(ids[:2]))
+    shelf, table = FrameShelf(tmp_path), made(0, 3)
+    shelf.add(table, "a")
+    first = shelf.holding(table.ids[:2])
+    assert first.ids == table.ids[:2]
+    assert shelf.holding(table.ids[:1]) is first
+    whole = shelf.holding([*table.ids[1:], *table.ids[1:]])  # named twice, held once
+    assert same(whole, table)
 
 
-@pytest.fixture
-def silent() -> Callable[..., None]:
-    def progress(done: int, total: int, note: str = "") -> None:
-        pass
-
-    return progress
+def test_an_episode_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    assert FrameShelf(tmp_path).missing(["lighting/1", "lighting/0", "lighting/1"]) == ["lighting/1", "lighting/0"]

@@ -47,14 +47,15 @@ class FrameShelf:
         self.folder = folder
         self._books: dict[Path, _Book] = {}
         self._places: dict[str, tuple[_Book, int]] = {}
+        self._held: FrameTable | None = None
 
     def missing(self, ids: Sequence[str]) -> list[str]:
-        """The episodes that no table has."""
+        """The episodes that no table has, each once."""
         if any(id_ not in self._places for id_ in ids):
             for path in sorted(self.folder.glob("*.safetensors")):
                 if path not in self._books:
                     self._open(path)
-        return [id_ for id_ in ids if id_ not in self._places]
+        return [id_ for id_ in dict.fromkeys(ids) if id_ not in self._places]
 
     def add(self, table: FrameTable, name: str) -> None:
         """Keep a table as a file of that name."""
@@ -81,6 +82,14 @@ class FrameShelf:
             tuple(ids),
             tuple(book.outline.factors[index] for book, index in places),
         )
+
+    def holding(self, ids: Sequence[str]) -> FrameTable:
+        """A table with at least these episodes; kept, because the runs of a study train on nearly the same ones."""
+        held = self._held.ids if self._held is not None else ()
+        if self._held is None or not set(ids) <= set(held):
+            self._held = None  # before the larger one is made
+            self._held = self.select(list(dict.fromkeys([*held, *ids])))
+        return self._held
 
     def first_images(self, ids: Sequence[str]) -> NDArray[np.uint8]:
         """The pictures of each episode's first frame, without reading the others."""

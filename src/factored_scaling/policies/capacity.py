@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
-from factored_scaling.policies.many import SHARE_FOR_FRAMES
+from factored_scaling.policies.many import SHARE_FOR_FRAMES, Job, train_many
+from factored_scaling.ports import Progress
 
 HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
 # Bytes per weight: the weight, its gradient, two moments, the average, and a copy in half precision.
@@ -28,6 +32,24 @@ def check_device(device: str) -> None:
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(kind, True):
         raise InvalidInput(f"this machine has no {kind} device that torch can use", where="--device", hint="try cpu")
+
+
+def train_within(
+    table: FrameTable, jobs: Sequence[Job], progress: Progress, device: str, at_once: int | None = None
+) -> dict[Path, str]:
+    """Train the jobs as one, going on where it stopped; returns the reason of each that failed, by folder.
+
+    On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+    """
+    if not device.startswith("cuda"):
+        return train_many(table, jobs, progress, device, checkpoint_every=200)
+    if at_once is None:
+        _, cameras, _, height, width = table.images.shape
+        shape = (cameras, height, width, table.state.shape[1], table.action.shape[1])
+        each = max(training_bytes(config, shape) for config in {job.config for job in jobs})
+        at_once = policies_at_once(free_memory(device), table.images.nbytes, each, len(jobs))
+    compiled = all(can_compile(job.config) for job in jobs)
+    return train_many(table, jobs, progress, device, side_by_side=at_once, compiled=compiled)
 
 
 def free_memory(device: str) -> int:

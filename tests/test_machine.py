@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from factored_scaling.machine import in_url, is_loopback, processor
+from factored_scaling.machine import in_url, is_loopback, limit_threads, processor
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,18 @@ def test_addresses_with_colons_stand_in_brackets_before_a_port() -> None:
 
 def test_the_processor_has_a_name() -> None:
     assert processor().strip()
+
+
+def test_threads_are_limited_on_a_cpu_and_never_raised() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        limit_threads("cuda")
+        assert torch.get_num_threads() == 3
+        for most, expected in ((8, 3), (2, 2), (4, 2)):  # OMP_NUM_THREADS may say less than the cores
+            limit_threads("cpu", most)
+            assert torch.get_num_threads() == expected
+        limit_threads("cpu")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -17,12 +17,15 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def limit_threads(device: str) -> None:
-    """Small networks compute on one core: threads that wait for each other on busy cores slow everything down."""
+def limit_threads(device: str, most: int = 1) -> None:
+    """Computing on a CPU takes at most so many threads: those that wait for each other on busy cores slow everything.
+
+    Small networks are as fast on one.
+    """
     import torch
 
     if device == "cpu":
-        torch.set_num_threads(1)
+        torch.set_num_threads(min(most, torch.get_num_threads()))
 
 
 def is_loopback(host: str) -> bool:

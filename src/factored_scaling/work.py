@@ -25,7 +25,8 @@ from factored_scaling.machine import limit_threads
 from factored_scaling.ports import Embedder, Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
-from factored_scaling.trainers import OutsideTrainer, load_trainer
+from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
+from factored_scaling.trainers.diffusion import DiffusionTrainer
 
 MOST_DEATHS = 5
 TRAINED = "trained"  # kind of the documents that say where a policy lies and which command made it
@@ -34,6 +35,8 @@ MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the
 
 # What workers say: (kind, run ids, done, total, note). Shown by the command line, ignored by tests.
 Message = tuple[str, tuple[int, ...], int, int, str]
+# A run's task, policy and evaluation.
+Settings = tuple[str | None, Mapping[str, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ class WorkOptions:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     # runs that a worker trains and measures as one job; None: as many as fit on a GPU, one elsewhere
     together: int | None = None
+    # that a worker computes with on a CPU
+    threads: int = 1
 
     @property
     def runs_at_once(self) -> int:
-        """How many runs a worker takes."""
-        if self.trainer:
+        """How many runs a worker takes; a program outside is given one at a time."""
+        if not trained_here(self.trainer):
             return 1
         if self.together is not None:
             return self.together
@@ -70,19 +75,43 @@ def run_folder(folder: Path, digest: str) -> Path:
 
 def work(line: Line, address: str | Path, study_id: int, folder: Path, options: WorkOptions) -> None:
     """Take runs until none is left. Waits for runs that others hold: if their worker dies, they come back."""
-    if not options.trainer:
-        limit_threads(options.device)
+    if trained_here(options.trainer):
+        limit_threads(options.device, options.threads)
     with Study.open_by_id(address, study_id) as study:
         lab: Lab | OutsideTrainer | None = None
+        settings: Settings | None = None
         while not line.stopping:
-            taken = study.ask(options.runs_at_once, lease_seconds=options.lease_seconds)
+            taken = take_alike(study, options)
             if not taken:
                 if not any(run.state == "running" for run in study.runs()):
                     return
                 time.sleep(0.5)
                 continue
-            lab = lab if lab is not None else _lab(taken[0], folder, options)
+            if lab is None or settings != settings_of(taken[0]):
+                try:
+                    lab, settings = _lab(taken[0], folder, options), settings_of(taken[0])
+                except InvalidInput as error:  # study.yaml was checked, but these runs are from before it was changed
+                    for run in taken:
+                        study.fail(run.id, str(error))
+                        line.say(("failed", (run.id,), 0, 1, str(error)))
+                    continue
             carry_out_together(study, taken, lab, line, options)
+
+
+def settings_of(run: Run) -> Settings:
+    """What runs that are carried out together must share. Those from before a change of study.yaml do not."""
+    return run.spec.task, run.spec.policy, run.spec.evaluation
+
+
+def take_alike(study: Study, options: WorkOptions) -> list[Run]:
+    """The next runs for a worker, as many as it takes at once and as have the same settings."""
+    taken: list[Run] = []
+    while len(taken) < options.runs_at_once and (found := study.ask(1, lease_seconds=options.lease_seconds)):
+        if taken and settings_of(found[0]) != settings_of(taken[0]):
+            study.release(found[0].id)
+            break
+        taken += found
+    return taken
 
 
 def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
@@ -101,7 +130,7 @@ def carry_out_together(
 ) -> None:
     """Runs from lease to done, trained as one job and rolled out side by side; each succeeds or fails alone.
 
-    A trainer from outside is given one run at a time.
+    A program outside is given one run at a time.
     """
     with ExitStack() as stack:
         members = [stack.enter_context(_member(run, lab.folder)) for run in runs]
@@ -201,13 +230,14 @@ class _Group:
             return
         progress = self._progress("train", group)
         failures: dict[Path, str] = {}
-        if not isinstance(self.lab, Lab) or (len(group) == 1 and not self.lab.device.startswith("cuda")):
-            for member in group:
-                self.lab.train(member.run.spec, member.folder, progress)
-        else:
+        lab = self.lab
+        if isinstance(lab, Lab | DiffusionTrainer) and (len(group) > 1 or lab.device.startswith("cuda")):
             specs = [member.run.spec for member in group]
             folders = [member.folder for member in group]
-            failures = self.lab.train_many(specs, folders, progress, self.options.together)
+            failures = lab.train_many(specs, folders, progress, self.options.together)
+        else:
+            for member in group:
+                lab.train(member.run.spec, member.folder, progress)
         for member in group:
             if member.folder in failures:
                 self._give_up(member, RunFailed(failures[member.folder]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,9 @@ QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so oft
 @click.option(
     "--together",
     type=click.IntRange(1, 256),
-    help="Runs that a worker trains and measures as one job; by default as many as fit on a GPU, one elsewhere.",
+    help="Runs of our own policy that a worker takes as one job; by default as many as fit on a GPU, one elsewhere.",
 )
-@click.option("--device", help="cpu, cuda, cuda:1, mps: where networks are trained; the simulator uses cpu without it.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps: where networks are trained. Our own policy: cpu without it.")
 @click.option(
     "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Tries before a run stays failed."
 )
@@ -64,15 +65,16 @@ def run_command(
     Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
     machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
 
-    In the simulator on a GPU the pending runs are one job: their policies share the demonstrations' pictures, train
-    side by side and are rolled out side by side. One that diverges fails alone.
+    On a GPU the pending runs of our own policy are one job, in the simulator and on a LeRobot dataset: the policies
+    share the demonstrations' pictures, train side by side, and are rolled out side by side in the simulator. One that
+    diverges fails alone. A program that `trainer:` names gets one run at a time.
 
     \b
     fsc run my-study --workers 2
     fsc run my-study --device cuda --retry-failed
     fsc run my-study --device cuda --together 4
     """
-    from factored_scaling.trainers import trainer_settings
+    from factored_scaling.trainers import trained_here, trainer_settings
     from factored_scaling.work import WorkOptions
 
     target = Target.parse(study)
@@ -87,10 +89,10 @@ def run_command(
                 if run.state == "failed":
                     opened.store.retry(run.id)
         trainer = trainer_settings(opened.spec)
-        device = device or ("" if trainer else "cpu")
+        device = device or ("cpu" if trained_here(trainer) else "")
         options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
         if outside is not None:
-            _tell_trainer(opened, outside, device or "cpu")
+            _tell_trainer(opened, outside, device)
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
         trained = sum(run.state == "trained" for run in opened.runs())
@@ -177,9 +179,10 @@ def work_off(
 ) -> bool:
     """Carry out all pending runs with a bar for the whole and one per worker; False when stopped."""
     from factored_scaling.exec.local import run_workers
+    from factored_scaling.trainers import trained_here
     from factored_scaling.work import work
 
-    if not options.trainer:
+    if trained_here(options.trainer):
         from factored_scaling.policies.capacity import check_device
 
         check_device(options.device)
@@ -188,11 +191,15 @@ def work_off(
     if not waiting:
         return True
     # A program of one's own wants the machine for itself; two workers on one GPU would share its memory unknowingly.
-    usual = 1 if options.trainer or options.device.startswith("cuda") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    usual = 1 if options.trainer or options.device.startswith("cuda") else cores
     count = min(workers or usual, math.ceil(len(waiting) / options.runs_at_once))
     done = sum(run.state == "done" for run in study.runs())
+    share = max(1, cores // count)
     # A simulator that has processes of its own shares the cores among the workers.
-    os.environ.setdefault("FSC_SIM_PROCESSES", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
+    if options.trainer:  # a robot's pictures are larger than the simulator's, and keep more than one core busy
+        options = replace(options, threads=share)
     with Bars(done, done + len(waiting), count) as bars:
         return run_workers(count, work, (address, study.id, folder, options), bars.hear)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from factored_scaling.data.frames import FrameTable
-from factored_scaling.errors import FscError, InvalidInput, RunFailed
+from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.policies.checkpoint import ResumePoints
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import (
@@ -224,7 +224,7 @@ def _one_by_one(
         report = _offset(progress, done, total)
         try:
             train_diffusion(table, job.config, job.seed, job.folder, report, device, checkpoint_every, job.episodes)
-        except FscError as error:
+        except RunFailed as error:  # anything else, such as a lost lease, is no fault of this policy alone
             failures[job.folder] = str(error)
         done += job.config.updates
     return failures

@@ -72,6 +72,11 @@ def trainer_settings(spec: StudySpec) -> dict[str, Any]:
     return {"dataset": spec.dataset, **(settings or {"kind": "diffusion"})}
 
 
+def trained_here(settings: Mapping[str, Any]) -> bool:
+    """Whether a worker trains our own policy itself, in the simulator or on a dataset, and no program outside does."""
+    return not settings or settings.get("kind") == "diffusion"
+
+
 def load_trainer(
     settings: Mapping[str, Any], policy: Mapping[str, Any], home: Path, device: str | None
 ) -> OutsideTrainer:

@@ -64,7 +64,7 @@ class DiffusionSettings:
 
 
 class DiffusionTrainer:
-    """Trains each run on its episodes' frames, which are read once and kept in STUDY/demos."""
+    """Trains runs on their episodes' frames, which are read once and kept in STUDY/demos; alone or as one job."""
 
     def __init__(self, settings: DiffusionSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
@@ -88,11 +88,24 @@ class DiffusionTrainer:
         """Train the run's policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
 
-        table = self.frames(run.episodes, progress)
-        if self.settings.config.relative_actions and table.state.shape != table.action.shape:
-            what = f"states have {table.state.shape[1]} numbers, actions {table.action.shape[1]}"
-            raise InvalidInput(what, where="policy.relative_actions", hint="leave it off for this dataset")
-        train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device)
+        table = self._table(run.episodes, progress)
+        train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device, episodes=run.episodes)
+
+    def train_many(
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
+    ) -> dict[Path, str]:
+        """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
+
+        On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+        """
+        from factored_scaling.policies.capacity import train_within
+        from factored_scaling.policies.many import Job
+
+        jobs = [
+            Job(run.episodes, self.settings.config, run.seed, folder) for run, folder in zip(runs, folders, strict=True)
+        ]
+        table = self._table([id_ for run in runs for id_ in run.episodes], progress)
+        return train_within(table, jobs, progress, self._device, at_once)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """Where the policy lies; a robot is measured by people."""
@@ -113,23 +126,39 @@ class DiffusionTrainer:
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames at the policy's size, from the cache or out of the dataset."""
-        missing = self._shelf.missing(ids)
-        if missing:
-            self._read(missing, progress)
+        self._read(ids, progress)
         return self._shelf.select(ids)
 
-    def _read(self, ids: Sequence[str], progress: Progress) -> None:
+    def first_images(self, ids: Sequence[str], progress: Progress) -> NDArray[np.uint8]:
+        """The pictures of each episode's first frame."""
+        self._read(ids, progress)
+        return self._shelf.first_images(ids)
+
+    def _table(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """What the policies of runs on these episodes are trained on: a table that has them, if they can be."""
+        self._read(ids, progress)
+        table = self._shelf.holding(ids)
+        if self.settings.config.relative_actions and table.state.shape != table.action.shape:
+            what = f"states have {table.state.shape[1]} numbers, actions {table.action.shape[1]}"
+            raise InvalidInput(what, where="policy.relative_actions", hint="leave it off for this dataset")
+        return table
+
+    def _read(self, wanted: Sequence[str], progress: Progress) -> None:
+        """Take the episodes that the cache does not have out of the dataset."""
         from factored_scaling.data.lerobot.labels import read_labels
         from factored_scaling.data.lerobot.table import frame_table
 
+        ids = self._shelf.missing(wanted)
+        if not ids:
+            return
         dataset, found = found_in(self.settings.dataset, ids)
         numbers, labels = dict(zip(ids, found, strict=True)), read_labels(dataset.root)
         for start in range(0, len(ids), AT_ONCE):
             progress(start, len(ids), "reading frames")
             batch = ids[start : start + AT_ONCE]
             varied = {id_: labels[id_].factors[:1] if id_ in labels else () for id_ in batch}
-            wanted = {numbers[id_]: (id_, next(iter(varied[id_]), None)) for id_ in batch}
-            table = frame_table(dataset, wanted, self.settings.image_size, self.settings.cameras)
+            named = {numbers[id_]: (id_, next(iter(varied[id_]), None)) for id_ in batch}
+            table = frame_table(dataset, named, self.settings.image_size, self.settings.cameras)
             self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         progress(len(ids), len(ids), "reading frames")
 
@@ -144,8 +173,7 @@ class DiffusionEmbedder:
 
     def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
         """One row per episode."""
-        table = self._trainer.frames(episodes, self._progress)
-        return self._embedded(folder, table.images[table.starts[:-1]])
+        return self._embedded(folder, self._trainer.first_images(episodes, self._progress))
 
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
         """One row per episode of the held-out dataset, in the order of their numbers."""

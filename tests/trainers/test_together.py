@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -233,5 +234,7 @@ def test_workers_share_the_cores(
     make_study(tmp_path / "study", dataset).close()
     monkeypatch.setattr("factored_scaling.exec.local.run_workers", start)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     run_fsc("run", tmp_path / "study", "--workers", str(workers), "--together", str(together))
     assert seen == [(8 // share, share) if together > 1 else (workers, share)]
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"

@@ -198,8 +198,11 @@ def work_off(
     share = max(1, cores // count)
     # A simulator that has processes of its own shares the cores among the workers.
     os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
-    if options.trainer:  # a robot's pictures are larger than the simulator's, and keep more than one core busy
+    if options.trainer and trained_here(options.trainer):
+        # A robot's pictures are larger than the simulator's, and keep more than one core busy. Threads that wait must
+        # sleep: spinning, they take the core from the one they wait for as soon as anything else runs.
         options = replace(options, threads=share)
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with Bars(done, done + len(waiting), count) as bars:
         return run_workers(count, work, (address, study.id, folder, options), bars.hear)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import factored_scaling
+from factored_scaling.cli.group import _EXTRAS
 
 HEAVY = (
     "torch",
@@ -119,5 +122,14 @@ def test_without_torch_a_command_that_needs_it_says_what_to_install(command: str
     words = command.format(tmp_path).split()
     done = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "fsc: this needs torch, which is not installed; pip install 'factored-scaling[sim]'\n"
+    said = "fsc: this needs torch, which is not installed; `pip install '.[sim]'` in a clone of factored-scaling\n"
+    assert done.stderr == said
     assert not (tmp_path / "quickstart").exists()
+
+
+def test_hints_name_extras_that_there_are() -> None:
+    root = Path(factored_scaling.__file__).parent
+    extras = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra for path in root.rglob("*.py") for extra in re.findall(r'installs\("(\w+)"\)', path.read_text())}
+    assert {"lerobot", "postgres", "web"} <= named <= set(extras)
+    assert set(_EXTRAS.values()) <= set(extras)

@@ -96,6 +96,11 @@ def _rebuilt(kind: type[FscError], what: str, where: str, hint: str) -> FscError
     return error
 
 
+def installs(extra: str) -> str:
+    """The hint for a package that the base install does not have; this one comes from a clone, not from an index."""
+    return f"`pip install '.[{extra}]'` in a clone of factored-scaling"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """'did you mean …?' when one of the known names is near, else the list of them."""
     names = list(known)

@@ -88,7 +88,7 @@ def test_a_missing_library_is_told() -> None:
     program = "import sys; sys.modules['pyarrow'] = None; from factored_scaling.cli import main; main(['label', '.'])"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout) == (2, "")
-    said = "fsc: LeRobot datasets need pyarrow and av; pip install 'factored-scaling[lerobot]'"
+    said = "fsc: LeRobot datasets need pyarrow and av; `pip install '.[lerobot]'` in a clone of factored-scaling"
     assert ended.stderr.strip() == said
 
 

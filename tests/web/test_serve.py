@@ -87,9 +87,8 @@ def test_without_the_extra_it_says_what_to_install(folder: Path) -> None:
     code = f"import sys; sys.modules['fastapi'] = None; from factored_scaling.cli import main; {call}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr == (
-        "fsc: the dashboard needs fastapi, which is not installed; pip install 'factored-scaling[web]'\n"
-    )
+    said = "the dashboard needs fastapi, which is not installed; `pip install '.[web]'` in a clone of factored-scaling"
+    assert done.stderr == f"fsc: {said}\n"
 
 
 def test_the_token_is_kept_out_of_others_sight(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import sys
 import click
 
 from factored_scaling.cli import COMMANDS, help_text
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, installs
 from factored_scaling.version import __version__
 
 
@@ -86,7 +86,7 @@ def call(args: list[str]) -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _complain(f"this needs {package}, which is not installed; pip install 'factored-scaling[{_EXTRAS[package]}]'")
+        _complain(f"this needs {package}, which is not installed; {installs(_EXTRAS[package])}")
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         _complain("stopped")

@@ -9,7 +9,7 @@ import sys
 import click
 
 from factored_scaling.cli.target import Target, study_argument
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, installs
 
 
 @click.command("serve")
@@ -34,8 +34,7 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
     """
     for name in ("fastapi", "uvicorn", "segno"):
         if importlib.util.find_spec(name) is None:
-            hint = "pip install 'factored-scaling[web]'"
-            raise InvalidInput(f"the dashboard needs {name}, which is not installed", hint=hint)
+            raise InvalidInput(f"the dashboard needs {name}, which is not installed", hint=installs("web"))
     from factored_scaling.web import serve
 
     with Target.parse(study).study() as opened:

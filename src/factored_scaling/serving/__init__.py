@@ -6,13 +6,13 @@ both msgpack with numpy arrays; a text frame is an error.
 
 from __future__ import annotations
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, installs
 
 try:
     import msgpack as _  # noqa: F401
     import websockets as __  # noqa: F401
 except ImportError:
-    raise InvalidInput("serving needs websockets and msgpack", hint="pip install 'factored-scaling[serve]'") from None
+    raise InvalidInput("serving needs websockets and msgpack", hint=installs("serve")) from None
 
 PORT = 8000  # openpi's
 MOST_BYTES = 64 * 1024 * 1024  # of one message; far above any observation

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing
+from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing, installs
 
 Clock = Callable[[], float]
 
@@ -178,9 +178,7 @@ def _postgres_engine(url: URL) -> Engine:
     try:
         return create_engine(url, pool_pre_ping=True)
     except ModuleNotFoundError:
-        raise StoreError(
-            "PostgreSQL needs the psycopg package", hint="pip install 'factored-scaling[postgres]'"
-        ) from None
+        raise StoreError("PostgreSQL needs the psycopg package", hint=installs("postgres")) from None
 
 
 class _Gate:

@@ -111,6 +111,6 @@ def _version(connection: Connection, database: Database) -> int | None:
         raise StoreError(
             f"the database has version {value}, this release knows versions up to {newest_version()}",
             where=place,
-            hint="upgrade with `pip install -U factored-scaling`",
+            hint="upgrade with `git pull` and `pip install .` in a clone of factored-scaling",
         )
     return int(value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, installs
 
 try:
     import pyarrow as _  # noqa: F401
 except ImportError:
-    raise InvalidInput("LeRobot datasets need pyarrow and av", hint="pip install 'factored-scaling[lerobot]'") from None
+    raise InvalidInput("LeRobot datasets need pyarrow and av", hint=installs("lerobot")) from None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, installs
 
 # What LeRobot encodes with: a key frame every second frame makes jumps to any frame cheap.
 OPTIONS = {
@@ -27,7 +27,7 @@ def library() -> Any:
     try:
         import av
     except ImportError:
-        raise InvalidInput("videos need av", hint="pip install 'factored-scaling[lerobot]'") from None
+        raise InvalidInput("videos need av", hint=installs("lerobot")) from None
     return av
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, installs
 from factored_scaling.sim.maniskill.rules import SETTINGS
 from factored_scaling.sim.maniskill.task import ManiSkillTask
 from factored_scaling.sim.maniskill.task import make_task as _make_task
@@ -18,5 +18,5 @@ def make_task(
     """The setting of that name; see `task.make_task`. FscError where ManiSkill is not installed."""
     for package in ("mani_skill", "sapien"):
         if find_spec(package) is None:
-            raise FscError(f"{name} needs the package {package}", hint="pip install 'factored-scaling[maniskill]'")
+            raise FscError(f"{name} needs the package {package}", hint=installs("maniskill"))
     return _make_task(name, image_size, processes, coarse)

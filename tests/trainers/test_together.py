@@ -1,4 +1,4 @@
-"""Our own policy on a LeRobot dataset: the runs of a study as one job, by the path of devices without graphs."""
+"""Our own policy on a LeRobot dataset: the runs of a study as one job; on a GPU by captured graphs."""
 
 from __future__ import annotations
 
@@ -62,15 +62,16 @@ def options_of(folder: Path, **options: Any) -> WorkOptions:
     return WorkOptions(trainer=trainer_settings(read_spec(folder / "study.yaml")), **options)
 
 
-def trainer_of(folder: Path) -> DiffusionTrainer:
+def trainer_of(folder: Path, device: str = "cpu") -> DiffusionTrainer:
     spec = read_spec(folder / "study.yaml")
-    made = load_trainer(trainer_settings(spec), spec.policy, folder, "cpu")
+    made = load_trainer(trainer_settings(spec), spec.policy, folder, device)
     assert isinstance(made, DiffusionTrainer)
     return made
 
 
-def together(study: Study, folder: Path, line: QuietLine, **options: Any) -> None:
-    carry_out_together(study, study.ask(3), trainer_of(folder), line, options_of(folder, **options))  # type: ignore[arg-type]
+def together(study: Study, folder: Path, line: QuietLine, device: str = "cpu", **options: Any) -> None:
+    chosen = options_of(folder, device=device, **options)
+    carry_out_together(study, study.ask(3), trainer_of(folder, device), line, chosen)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -100,6 +101,19 @@ def test_together_is_as_one_by_one(tmp_path: Path, dataset: Path, one_by_one: Pa
     assert {message[1] for message in line.heard if message[0] == "train"} == {(1, 2, 3)}
     assert [message[1] for message in line.heard if message[0] == "trained"] == [(1,), (2,), (3,)]
     assert "trained, one of 3 together" in log
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_losses_are_those_of_one_by_one(tmp_path: Path, dataset: Path, one_by_one: Path) -> None:
+    folder = tmp_path / "gpu"
+    with make_study(folder, dataset, updates=60) as study:
+        together(study, folder, QuietLine(), device="cuda")
+        assert [run.state for run in study.runs()] == ["trained"] * 3
+        for run in study.runs():
+            losses = [
+                read_description(run_folder(at, run.digest), "policy")["final_loss"] for at in (one_by_one, folder)
+            ]
+            assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
 def test_a_stopped_group_goes_on(tmp_path: Path, dataset: Path, one_by_one: Path) -> None:

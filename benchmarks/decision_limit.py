@@ -66,10 +66,11 @@ def library(setting: Setting, draws: int, shuffled: bool, rng: np.random.Generat
     return Library(sets, orders, np.array(success), np.array(worth))
 
 
-def regrets(count: int, worlds: int, draws: int, seed: int, shuffled: bool) -> dict[str, list[float]]:
+def regrets(count: int, worlds: int, draws: int, seed: int, shuffled: bool) -> dict[str, list[tuple[float, bool]]]:
+    """By family: regret, and whether Equal would have been better."""
     libraries: dict[int, Library] = {}
     rng = np.random.default_rng(seed)
-    got: dict[str, list[float]] = {}
+    got: dict[str, list[tuple[float, bool]]] = {}
     for family in TUNING:
         for index in range(worlds):
             world = draw_world(family, count, index, seed)
@@ -83,11 +84,11 @@ def regrets(count: int, worlds: int, draws: int, seed: int, shuffled: bool) -> d
             fit = (good * np.log(known.success) + bad * np.log1p(-known.success)).sum((1, 2))
             weight = np.exp(fit - fit.max())
             order = known.orders[int((weight @ known.worth).argmax())]
-            before, best, after = (
+            before, best, after, equal = (
                 float(world.score(world.now + extra))
-                for extra in (0.0, best_allocation(world.score, world.now, BUDGET), order)
+                for extra in (0.0, best_allocation(world.score, world.now, BUDGET), order, BUDGET / count)
             )
-            got.setdefault(family.name, []).append((best - after) / (best - before))
+            got.setdefault(family.name, []).append(((best - after) / (best - before), after < equal - 1e-9))
     return got
 
 
@@ -98,14 +99,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true", help="the order of the factors is not known")
     given = parser.parse_args()
-    every: dict[str, list[float]] = {}
+    every: dict[str, list[tuple[float, bool]]] = {}
     for count in POLICIES:
         for name, values in regrets(count, given.worlds, given.draws, given.seed, given.shuffled).items():
             every.setdefault(name, []).extend(values)
-    print("| family | regret |\n|---|---:|")
+    print("| family | regret | worse than Equal |\n|---|---:|---:|")
+    means = []
     for name, values in every.items():
-        print(f"| {name} | {np.mean(values):.3f} ± {np.std(values) / len(values) ** 0.5:.3f} |")
-    print(f"| mean | {np.mean([np.mean(values) for values in every.values()]):.3f} |")
+        regret, worse = np.array(values).T
+        means.append((regret.mean(), worse.mean()))
+        print(f"| {name} | {regret.mean():.3f} ± {regret.std() / len(values) ** 0.5:.3f} | {100 * worse.mean():.0f}% |")
+    regret, worse = np.mean(means, axis=0)
+    print(f"| mean | {regret:.3f} | {100 * worse:.0f}% |")
 
 
 if __name__ == "__main__":

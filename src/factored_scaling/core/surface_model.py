@@ -48,8 +48,8 @@ class Prior:
     tilt: tuple[float, float] = (-2.1, 0.8)
     lean: tuple[float, float] = (0.35, 0.9)
     common: tuple[float, float] = (-1.6, 1.0)
-    common_floor: tuple[float, float] = (-0.4, 1.3)
-    total_power: tuple[float, float] = (-1.2, 0.6)
+    common_floor: tuple[float, float] = (-0.5, 1.6)
+    total_power: tuple[float, float] = (-1.1, 1.0)
     total_offset: tuple[float, float] = (-0.3, 0.8)
     # what a demonstration is worth for trials of its own factor, of those declared before and after it, and of others
     own_repair: tuple[float, float] = (0.0, 0.25)
@@ -75,11 +75,11 @@ TOGETHER = Prior(
     cross_repair=(-3.2, 1.2),
     near_repair=(-3.2, 1.2),
     common=(-1.0, 0.6),
-    common_floor=(-1.6, 1.2),
+    common_floor=(-1.7, 1.5),
     share=0.35,
     tilt=(-1.6, 0.8),
     lean=(0.3, 1.0),
-    total_power=(-1.5, 0.8),
+    total_power=(-1.4, 1.0),
     sharpness=(1.1, 0.5),
     offset=(0.7, 0.8),
 )

@@ -14,7 +14,7 @@ from factored_scaling.core.surface_model import Floats
 
 LEVELS = (0.5, 0.8, 0.95)
 SHOWN = 0.95  # of the intervals that are printed and drawn
-DOUBT = 0.35  # of a change that was not measured, one standard deviation, beyond what the draws say
+DOUBT = 0.5  # of a change that was not measured, one standard deviation, beyond what the draws say
 _STEPS = 25  # places along a drawn curve
 
 
@@ -29,7 +29,7 @@ class Estimate:
     def of(cls, draws: Floats, change: Floats | None = None) -> Estimate:
         """From draws; where they are of something that was not measured, `change` is how far it is from what was.
 
-        No real surface is exactly one of the model's. Draws are spread as if the change could be off by a third on top.
+        No real surface is exactly one of the model's. Draws are spread as if the change could be off by half on top.
         """
         mean, variance = float(np.mean(draws)), float(np.var(draws))
         if change is not None:

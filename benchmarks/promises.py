@@ -1,0 +1,145 @@
+"""What the surface and the paper's curves promised of orders that were carried out, against what was measured.
+
+python benchmarks/promises.py --save      writes results/promises.md
+
+Reads the rows under results/: for every seed the model is fitted to the policies on subsets, and asked about every
+order for which a policy was trained and measured, whichever rule gave it. A measured score has noise of its own: the
+intervals here are of what one training run and so many trials would show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
+from factored_scaling.core.recommend import predicted_score, recommend
+from factored_scaling.core.results import Results
+from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface_model import Floats
+from factored_scaling.core.surface_report import DOUBT, LEVELS
+from factored_scaling.core.surface_sample import Effort
+from factored_scaling.files import read_results, read_spec
+
+HOME = Path(__file__).resolve().parent.parent
+STUDIES = {
+    "tabletop, pick-place": "results/tabletop-pick-place/quickstart",
+    "pull-visual, 2,500 updates": "results/maniskill-pull-visual/resnet18-96px",
+    "pull-visual, 6,000 updates": "results/maniskill-pull-visual/resnet18-96px-6000",
+}
+ADDED = ((0, 0), (1, 19), (20, 49), (50, 200))  # demonstrations of a factor that an order added
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One order: expected by the surface and by the curves, measured, whether each interval held it."""
+
+    rule: str
+    surface: float
+    curves: float
+    measured: float
+    held: tuple[bool, ...]
+    added: Floats  # N, as are the next two: gains on each factor's own trials
+    expected_gains: Floats
+    measured_gains: Floats
+
+
+def promises(folder: Path) -> Iterator[Promise]:
+    spec = read_spec(folder / "study.yaml")
+    every, outcomes = read_results(folder / "results.csv", spec), read_outcomes(folder / "outcomes.csv")
+    for seed in sorted({line.seed for line in outcomes}):
+        seen = Results(tuple(row for row in every.rows if row.seed == seed))
+        surface = fit_surface(spec, seen, effort=Effort(draws=512))
+        curves = recommend(spec, seen, 100, "all", "power-law").curves
+        for line in outcomes:
+            if line.seed == seed:
+                promised = predicted_score(spec, curves, line.order)
+                assert promised is not None
+                yield _promise(surface, line, promised)
+
+
+def _promise(surface: Surface, line: OutcomeLine, by_curves: float) -> Promise:
+    names = surface.spec.names
+    added = np.array([float(line.order[name]) for name in names])
+    before, after = surface.by_factor(np.stack([surface.now, surface.now + added]))
+    measured = np.array([line.by_factor[name] for name in names])
+    shown = _shown(surface, before.mean(0), after, line.trials)
+    edges = [np.quantile(shown, [(1 - level) / 2, (1 + level) / 2]) for level in LEVELS]
+    held = tuple(bool(low - 1e-9 <= line.score <= high + 1e-9) for low, high in edges)
+    now = before.mean(-1)
+    return Promise(
+        line.method, float(after.mean()), by_curves, line.score, held, added, after.mean(-1) - now, measured - now
+    )
+
+
+def _shown(surface: Surface, before: Floats, after: Floats, trials: int) -> Floats:
+    """Scores that a policy trained after the order may show: the draws, the model's error, training noise, trials."""
+    rng = np.random.default_rng(0)
+    count, draws = after.shape
+    slope = 2 * np.sqrt(after * (1 - after))  # from arcsin √p to p
+    error = DOUBT * float((after.mean(0) - before).mean()) * rng.standard_normal(draws)
+    common = surface.noise_common * rng.standard_normal(draws)
+    own = surface.noise_own * rng.standard_normal((count, draws))
+    success = np.clip(after + error + slope * (common + own), 0.0, 1.0)
+    return np.asarray(rng.binomial(trials // count, success).sum(0) / (trials // count * count))
+
+
+def tables(found: dict[str, list[Promise]]) -> list[str]:
+    lines = [
+        "| study | orders | surface: expected − measured | root mean square | 50% | 80% | 95% "
+        "| curves: promised − measured | root mean square |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    everything = [promise for several in found.values() for promise in several]
+    for name, several in [*found.items(), ("all", everything)]:
+        held = np.mean([promise.held for promise in several], axis=0)
+        shares = " | ".join(f"{100 * share:.0f}%" for share in held)
+        by_surface, by_curves = (
+            np.array([getattr(promise, who) - promise.measured for promise in several]) for who in ("surface", "curves")
+        )
+        off, off_curves = (f"{100 * e.mean():+.1f} | {100 * (e**2).mean() ** 0.5:.1f}" for e in (by_surface, by_curves))
+        lines.append(f"| {name} | {len(several)} | {off} | {shares} | {off_curves} |")
+    lines += [
+        "",
+        "| demonstrations added | cells | expected gain on their factor's trials | measured |",
+        "|---|---:|---:|---:|",
+    ]
+    added, expected, measured = (
+        np.concatenate([getattr(promise, what) for promise in everything])
+        for what in ("added", "expected_gains", "measured_gains")
+    )
+    for low, high in ADDED:
+        chosen = (added >= low) & (added <= high)
+        label = "none" if high == 0 else f"{low} to {high}"
+        gains = f"{100 * expected[chosen].mean():+.1f} | {100 * measured[chosen].mean():+.1f}"
+        lines.append(f"| {label} | {chosen.sum()} | {gains} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", action="store_true", help="also write benchmarks/results/promises.md")
+    given = parser.parse_args()
+    lines = [
+        "# What was promised of orders that were carried out",
+        "",
+        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, numpy {np.__version__}; "
+        "`python benchmarks/promises.py --save`. "
+        "Rows and how they were made: [results](../../results/README.md). In points of success.",
+        "",
+        *tables({name: list(promises(HOME / place)) for name, place in STUDIES.items()}),
+    ]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if given.save:
+        (HOME / "benchmarks/results/promises.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -97,6 +97,14 @@ def test_a_loss_that_is_not_a_number_fails_with_its_place(tmp_path: Path, silent
         train(Line(poison=45), SETTINGS, tmp_path, "i", silent)
 
 
+@pytest.mark.parametrize("poison", [299, 199])  # in the last update, and in one that is saved
+def test_a_policy_that_diverged_is_not_taken_up_again(tmp_path: Path, silent: Progress, poison: int) -> None:
+    for _ in range(2):
+        with pytest.raises(RunFailed, match=r"loss is (nan|inf)"):
+            train(Line(poison), SETTINGS, tmp_path, "line", silent)
+    train(Line(), SETTINGS, tmp_path, "line", silent)
+
+
 def test_a_stop_at_any_report_resumes_to_the_same_weights(
     tmp_path: Path, table: FrameTable, tiny: DiffusionConfig, silent: Progress
 ) -> None:

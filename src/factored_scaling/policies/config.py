@@ -39,6 +39,7 @@ class Configuration:
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ("horizon", "updates", "batch")
 
     def __post_init__(self) -> None:
         for name, known in self.CHOICES.items():
@@ -48,6 +49,8 @@ class Configuration:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and value < 0:
                 raise InvalidInput(f"must not be negative, is {value}", where=field.name)
+            if field.name in self.AT_LEAST_ONE and value < 1:
+                raise InvalidInput("must be at least 1, is 0", where=field.name)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
@@ -175,6 +178,7 @@ class DiffusionConfig(Configuration):
     # arithmetic of the networks in training: float32, or bfloat16 (mixed; for GPUs)
     precision: str = "bfloat16"
 
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "noise_samples")
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "encoder": ("resnet18", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),

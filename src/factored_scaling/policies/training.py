@@ -192,13 +192,16 @@ def train(
     while training.step < optimisation.updates:
         training.update()
         last = training.step == optimisation.updates
-        if training.step % checkpoint_every == 0 or last:
+        reporting, saving = (training.step % every == 0 or last for every in (REPORT_EVERY, checkpoint_every))
+        if not reporting and not saving:
+            continue
+        loss = float(training.mean_loss)
+        if not math.isfinite(loss):  # before it is saved: the next attempt would go on from there
+            raise RunFailed(f"the loss is {loss} at update {training.step}", hint="lower the learning rate")
+        if saving:
             points.save(training.step, training.tensors(), {"identity": identity})
             saved = training.step
-        if training.step % REPORT_EVERY == 0 or last:
-            loss = float(training.mean_loss)
-            if not math.isfinite(loss):
-                raise RunFailed(f"the loss is {loss} at update {training.step}", hint="lower the learning rate")
+        if reporting:
             try:
                 progress(training.step, optimisation.updates, f"loss {loss:.4f}")
             except BaseException:

@@ -21,13 +21,13 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.exec.local import Stopped
-from factored_scaling.files import write_spec
+from factored_scaling.files import read_spec, write_spec
 from factored_scaling.lab import Lab, evaluation_sizes
 from factored_scaling.policies import checkpoint
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_of_runs, proxy_results, proxy_trust
 from factored_scaling.study import Study
-from factored_scaling.work import WorkOptions, carry_out, carry_out_together, run_folder
+from factored_scaling.work import WorkOptions, carry_out, carry_out_together, run_folder, take_alike
 
 TASK = "tabletop/pick-place"
 POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
@@ -257,6 +257,31 @@ def test_how_many_runs_a_worker_takes() -> None:
     assert WorkOptions(device="mps").runs_at_once == 1
     assert WorkOptions(device="cuda:1").runs_at_once > 4
     assert WorkOptions(device="cuda", together=2).runs_at_once == 2
+
+
+def test_runs_from_before_a_change_of_the_policy_are_left_alone(tmp_path: Path) -> None:
+    """Only runs with the settings of the first are taken with it; the others are not even touched."""
+    make_study(tmp_path).close()
+    write_spec(replace(read_spec(tmp_path / "study.yaml"), policy={**POLICY, "updates": 6}), tmp_path / "study.yaml")
+    with Study.open(tmp_path / "study.db", settings=read_spec(tmp_path / "study.yaml")) as study:
+        study.plan()
+        assert [run.id for run in study.runs()] == [1, 2, 3, 4, 5, 6]
+        study.take(2, worker="dead", lease_seconds=0.01)
+        study.take(3, worker="busy")
+        time.sleep(0.05)
+        assert [run.id for run in take_alike(study, WorkOptions(together=4))] == [1, 2]
+        assert [run.id for run in take_alike(study, WorkOptions(together=2))] == [4, 5]
+        assert [run.id for run in take_alike(study, WorkOptions(together=2))] == [6]
+        assert [study.store.run(id_).attempts for id_ in range(1, 7)] == [1, 2, 1, 1, 1, 1]
+
+
+def test_stops_are_not_counted_as_attempts(tmp_path: Path) -> None:
+    with make_study(tmp_path, policy={**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}) as study:
+        for _ in range(3):
+            study.release(study.ask(1)[0].id)  # what Ctrl-C does
+        work_all(study, tmp_path, attempts=2)
+        outcomes = [attempt.outcome for attempt in study.store.attempts(1)]
+        assert outcomes == [*3 * ["released"], *2 * ["failed"]]
 
 
 def test_unknown_names_are_told_before_anything_is_spent(tmp_path: Path) -> None:

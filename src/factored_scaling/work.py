@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,6 +24,7 @@ from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.machine import limit_threads
 from factored_scaling.ports import Embedder, Progress
 from factored_scaling.proxy import KIND
+from factored_scaling.store import RunRow
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
 from factored_scaling.trainers.diffusion import DiffusionTrainer
@@ -98,19 +99,23 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
             carry_out_together(study, taken, lab, line, options)
 
 
-def settings_of(run: Run) -> Settings:
+def settings_of(run: Run | RunRow) -> Settings:
     """What runs that are carried out together must share. Those from before a change of study.yaml do not."""
     return run.spec.task, run.spec.policy, run.spec.evaluation
 
 
 def take_alike(study: Study, options: WorkOptions) -> list[Run]:
     """The next runs for a worker, as many as it takes at once and as have the same settings."""
-    taken: list[Run] = []
-    while len(taken) < options.runs_at_once and (found := study.ask(1, lease_seconds=options.lease_seconds)):
-        if taken and settings_of(found[0]) != settings_of(taken[0]):
-            study.release(found[0].id)
+    taken = study.ask(1, lease_seconds=options.lease_seconds)
+    if not taken or options.runs_at_once == 1:
+        return taken
+    for row in study.runs():
+        if len(taken) == options.runs_at_once:
             break
-        taken += found
+        # Also those that somebody seems to work on: a dead worker's run can be taken.
+        if row.state in ("pending", "running") and row.id != taken[0].id and settings_of(row) == settings_of(taken[0]):
+            with suppress(LeaseLost):
+                taken.append(study.take(row.id, lease_seconds=options.lease_seconds))
     return taken
 
 
@@ -330,7 +335,8 @@ class _Group:
         if isinstance(error, CheckpointError):
             for path in folder.glob("policy.*"):  # a damaged policy is trained again
                 path.unlink()
-        if run.lease_token < self.options.attempts and not hopeless:
+        failures = sum(attempt.outcome == "failed" for attempt in self.study.store.attempts(run.id))
+        if failures < self.options.attempts and not hopeless:
             self.study.store.retry(run.id)
             self.line.say(("retry", (run.id,), 0, 1, reason))
         else:

@@ -24,7 +24,6 @@ from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.machine import limit_threads
 from factored_scaling.ports import Embedder, Progress
 from factored_scaling.proxy import KIND
-from factored_scaling.store import RunRow
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
 from factored_scaling.trainers.diffusion import DiffusionTrainer
@@ -36,8 +35,6 @@ MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the
 
 # What workers say: (kind, run ids, done, total, note). Shown by the command line, ignored by tests.
 Message = tuple[str, tuple[int, ...], int, int, str]
-# A run's task, policy and evaluation.
-Settings = tuple[str | None, Mapping[str, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
         limit_threads(options.device, options.threads)
     with Study.open_by_id(address, study_id) as study:
         lab: Lab | OutsideTrainer | None = None
-        settings: Settings | None = None
+        settings: dict[str, Any] | None = None
         while not line.stopping:
             taken = take_alike(study, options)
             if not taken:
@@ -88,9 +85,9 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
                     return
                 time.sleep(0.5)
                 continue
-            if lab is None or settings != settings_of(taken[0]):
+            if lab is None or settings != taken[0].spec.settings:
                 try:
-                    lab, settings = _lab(taken[0], folder, options), settings_of(taken[0])
+                    lab, settings = _lab(taken[0], folder, options), taken[0].spec.settings
                 except InvalidInput as error:  # study.yaml was checked, but these runs are from before it was changed
                     for run in taken:
                         study.fail(run.id, str(error))
@@ -99,21 +96,20 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
             carry_out_together(study, taken, lab, line, options)
 
 
-def settings_of(run: Run | RunRow) -> Settings:
-    """What runs that are carried out together must share. Those from before a change of study.yaml do not."""
-    return run.spec.task, run.spec.policy, run.spec.evaluation
-
-
 def take_alike(study: Study, options: WorkOptions) -> list[Run]:
-    """The next runs for a worker, as many as it takes at once and as have the same settings."""
+    """The next runs for a worker, as many as it takes at once and as have the same settings.
+
+    Those from before a change of study.yaml have others.
+    """
     taken = study.ask(1, lease_seconds=options.lease_seconds)
     if not taken or options.runs_at_once == 1:
         return taken
     for row in study.runs():
         if len(taken) == options.runs_at_once:
             break
-        # Also those that somebody seems to work on: a dead worker's run can be taken.
-        if row.state in ("pending", "running") and row.id != taken[0].id and settings_of(row) == settings_of(taken[0]):
+        if row.id == taken[0].id or row.spec.settings != taken[0].spec.settings:
+            continue
+        if row.state in ("pending", "running"):  # a dead worker's run can be taken
             with suppress(LeaseLost):
                 taken.append(study.take(row.id, lease_seconds=options.lease_seconds))
     return taken

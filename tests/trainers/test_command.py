@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.trainers.heard import Heard
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
-from factored_scaling.files import write_spec
+from factored_scaling.files import read_spec, write_spec
 from factored_scaling.study import Study
 from factored_scaling.trainers import load_trainer
 from factored_scaling.trainers.command import CommandSettings
@@ -208,6 +209,26 @@ def test_fsc_run_trains_a_study_to_a_recommendation(tmp_path: Path) -> None:
     assert sum(json.loads(fsc("recommend", tmp_path, "--budget", "10", "--json").stdout)["allocation"].values()) == 10
     make_study(tmp_path, "--pause", "0")
     assert "`trainer:` has changed since runs 1, 2, 3 were trained" in fsc("run", tmp_path).stderr
+
+
+def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_path: Path) -> None:
+    """Otherwise people would score twice as many trials, and curves would mix policies of two kinds, unknowingly."""
+    make_study(tmp_path, "--score", "none")
+    with Study.create(read_spec(tmp_path / "study.yaml"), tmp_path / "study.db") as study:
+        study.fail(study.ask(1)[0].id, "out of memory")
+    assert "changed" not in fsc("run", tmp_path, code=1).stderr
+    spec = read_spec(tmp_path / "study.yaml")
+    write_spec(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
+    told = "warning: `policy:` in study.yaml changed after runs 1, 2, 3 had been planned"
+    assert f"{told}; they stay as they were planned" in fsc("run", tmp_path, "--retry-failed").stderr
+    assert f"{told}; `fsc sheet close {tmp_path} --early`" in fsc("sheet", "evaluate", tmp_path).stderr
+    fsc("sheet", "close", tmp_path, "--early")
+    for run in range(1, 4):
+        fsc("record", tmp_path, str(run), "1", "0", "--done")
+    assert "changed" not in fsc("sheet", "evaluate", tmp_path).stderr  # those that are left have one policy
+    assert "changed" not in fsc("recommend", tmp_path, "--budget", "10").stderr
+    fsc("record", tmp_path, "4", "1", "0", "--done")
+    assert f"{told}; their scores count as if nothing had" in fsc("recommend", tmp_path, "--budget", "10").stderr
 
 
 def test_a_study_that_people_measure_waits_and_is_not_trained_again(tmp_path: Path) -> None:

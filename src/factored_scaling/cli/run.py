@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.target import Target, listed, mixed_settings, study_argument
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from factored_scaling.trainers import OutsideTrainer
     from factored_scaling.work import Message, WorkOptions
 
+MIXED = "curves may mix what does not belong together"
 QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so often that something goes on
 
 
@@ -88,6 +89,7 @@ def run_command(
             for run in opened.runs():
                 if run.state == "failed":
                     opened.store.retry(run.id)
+        _tell_settings(opened)
         trainer = trainer_settings(opened.spec)
         device = device or ("cpu" if trained_here(trainer) else "")
         options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
@@ -138,6 +140,14 @@ def _check_episodes(study: Study, trainer: OutsideTrainer, retry_failed: bool) -
         trainer.check(list(wanted))
 
 
+def _tell_settings(study: Study) -> None:
+    """Runs from before a change of study.yaml are carried out too, beside those that the change made."""
+    mixed = mixed_settings(study, study.runs())
+    if mixed and any(run.state == "pending" for run in study.runs()):
+        hint = "they stay as they were planned; a new study leaves them behind"
+        click.echo(f"warning: {mixed}; {hint}; {MIXED}", err=True)
+
+
 def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
     """Policies of one curve should differ in their demos alone: a command that was changed meanwhile is told."""
     from factored_scaling.work import TRAINED
@@ -146,9 +156,8 @@ def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
     kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
     other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
     if other:
-        some = ", ".join(map(str, other[:8])) + (" and more" if len(other) > 8 else "")
-        told = f"`trainer:` has changed since runs {some} were trained; curves may mix what does not belong together"
-        click.echo(f"warning: {told}", err=True)
+        told = f"`trainer:` has changed since {listed(other)} {'was' if len(other) == 1 else 'were'} trained"
+        click.echo(f"warning: {told}; {MIXED}", err=True)
     if not study.spec.trainer and any(run.state == "pending" for run in study.runs()):
         from factored_scaling.trainers.diffusion import DiffusionTrainer
 

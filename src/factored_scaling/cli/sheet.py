@@ -11,7 +11,7 @@ import click
 from factored_scaling.cli.group import Group
 from factored_scaling.cli.sheet_forms import FORMATS, collection_text, evaluation_text, status_entry
 from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.target import Target, mixed_settings, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
                 )
         else:
             scoring = Scoring.begin(opened, [opened.run(run).id for run in runs] or None, seed)
+            if mixed := mixed_settings(opened, [standing.run for standing in scoring.standings()]):
+                print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])
         for form in forms:
             _write(_place(target, f"evaluate-{scoring.number}", out, form), evaluation_text(scoring, form))
         progress = scoring.progress()

@@ -16,6 +16,7 @@ from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results
+    from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -119,6 +120,7 @@ class Target:
         with self.study() as study:
             spec, results, unfinished = study.spec, study.results(partial), study.unfinished()
             waiting = any(run.state == "trained" for run in study.runs())
+            mixed = mixed_settings(study, [run for run in study.runs() if run.trials or run.scores])
         if required and not results.rows:
             hint = "`fsc runs STUDY` shows what is pending"
             if waiting:
@@ -126,6 +128,8 @@ class Target:
             if unfinished:
                 hint = "--partial uses what is recorded so far"
             raise NotEnoughData("no finished run has scores yet", hint=hint)
+        if mixed:
+            click.echo(f"warning: {mixed}; their scores count as if nothing had", err=True)
         if unfinished and not partial:
             click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
         return spec, results
@@ -182,8 +186,25 @@ def _check_round(
             )
 
 
-def _left_out(ids: list[int]) -> str:
+def listed(ids: Sequence[int]) -> str:
+    """Runs by their ids, in few words."""
     some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    return f"run {some}" if len(ids) == 1 else f"runs {some}"
+
+
+def mixed_settings(study: Study, runs: Sequence[RunRow]) -> str:
+    """What to tell where some of these runs were planned with other settings than the study has now, and some not."""
+    from factored_scaling.core.design import run_on
+
+    now = run_on(study.spec, (), 0).settings
+    other = [run for run in runs if run.spec.settings != now]
+    if len(other) in (0, len(runs)):
+        return ""
+    keys = " and ".join(f"`{key}:`" for key in now if any(run.spec.settings[key] != now[key] for run in other))
+    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
+
+
+def _left_out(ids: list[int]) -> str:
     if len(ids) == 1:
-        return f"run {some} has scores but is not finished and is left out (--partial uses it)"
-    return f"runs {some} have scores but are not finished and are left out (--partial uses them)"
+        return f"{listed(ids)} has scores but is not finished and is left out (--partial uses it)"
+    return f"{listed(ids)} have scores but are not finished and are left out (--partial uses them)"

@@ -31,6 +31,11 @@ class RunSpec:
         """A name for the content, the same on every machine."""
         return hashlib.sha256(json.dumps(self.to_mapping(), sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What runs of one curve share: they differ in their episodes and seeds."""
+        return {"task": self.task, "policy": self.policy, "evaluation": self.evaluation}
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data; the order of the episodes does not matter and is not kept."""
         return {

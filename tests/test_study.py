@@ -377,6 +377,19 @@ def test_a_file_of_an_earlier_round_is_no_news_after_the_next(path: Path) -> Non
         assert study.run(waiting.id).state == "done"
 
 
+def test_what_a_study_exported_is_no_news_to_it(path: Path) -> None:
+    counts = {"camera_pose": 6, "lighting": 0, "table": 3}
+    with Study.open(path) as study:
+        for run in study.ask(3):
+            study.tell(run.id, {"lighting": [1, 0, 0], "table": [1, 1, 0]})
+        study.extend({"lighting": 6, "camera_pose": 2})
+        study.tell(study.add(counts), [1, 0, 0, 1])  # drawn anew: now there are two policies with these counts
+        assert sum(run.demos == counts and run.state == "done" for run in study.runs()) == 2
+        exported = study.results()
+        assert study.import_results(exported, "exported.csv") == 0
+        assert study.results() == exported
+
+
 def test_runs_outside_the_plan(path: Path) -> None:
     with Study.open(path) as study:
         run_id = study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7)

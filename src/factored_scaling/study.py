@@ -20,7 +20,7 @@ from factored_scaling.core.scores import Result, Trial, result_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
 from factored_scaling.store import RoundRow, RunRow, Store
-from factored_scaling.told import Told, check_factors, fresh, known_as, measured, read_told, rows_of
+from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
 
 DAY = 24 * 3600.0
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
@@ -238,15 +238,18 @@ class Study:
         """Take in measured means: each row goes to the run with its training set and seed, which is then done.
 
         Rows without a seed belong to seed 0. Rows that say the same of the same policy under different curves (the
-        full-data policy is often listed under every one) count once; so do rows that are stored already. Returns how
-        many scores were new.
+        full-data policy is often listed under every one) count once; so do rows that are stored already, as scores or
+        as trials with that mean. Returns how many scores were new.
         """
         planned, told = measured(self.spec, self.dataset, results, source)
-        stored = self.store.study_scores(self.id)
-        runs = [(run, stored.get(run.id, [])) for run in self.runs()]
-        chosen = [known_as(run, told[digest], runs) for digest, run in planned.items()]
-        known = {run.digest: means for run, means in runs}
-        new = [fresh(means, known.get(run.spec.digest, [])) for run, means in zip(chosen, told.values(), strict=True)]
+        scores, trials, runs = self.store.study_scores(self.id), self.store.study_trials(self.id), self.runs()
+        known = {run.id: [*scores.get(run.id, []), *means_of(trials.get(run.id, []))] for run in runs}
+        chosen, new = [], []
+        for digest, run in planned.items():
+            near = alike(run, runs)
+            chosen.append(known_as(run, told[digest], near, known))
+            own = [mean for row in near if row.digest == chosen[-1].spec.digest for mean in known[row.id]]
+            new.append(fresh(told[digest], own, [mean for row in near for mean in known[row.id]]))
         # From here on nothing is refused any more: the file is taken in whole or not at all.
         ids = self.store.add_runs(self.id, self.round.index, chosen)
         for run_id, means in zip(ids, new, strict=True):

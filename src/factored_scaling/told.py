@@ -67,41 +67,52 @@ def measured(
     return planned, told
 
 
+def means_of(trials: Sequence[Trial]) -> list[Measurement]:
+    """One mean per condition of a run's trials."""
+    by_factor: dict[tuple[str, ...], list[float]] = {}
+    for trial in trials:
+        by_factor.setdefault(trial.factor, []).append(trial.score)
+    return [Measurement(math.fsum(s) / len(s), len(s), factor, "trials") for factor, s in by_factor.items()]
+
+
+def alike(run: PlannedRun, runs: Iterable[RunRow]) -> list[RunRow]:
+    """Runs with the counts, seed and settings of `run`; after another round their episodes may be others."""
+    own = replace(run.spec, episodes=())
+    return [row for row in runs if row.demos == run.demos and replace(row.spec, episodes=()) == own]
+
+
 def known_as(
-    run: PlannedRun, told: Sequence[Measurement], runs: Sequence[tuple[RunRow, Sequence[Measurement]]]
+    run: PlannedRun, told: Sequence[Measurement], runs: Sequence[RunRow], known: Mapping[int, Sequence[Measurement]]
 ) -> PlannedRun:
-    """The run of the record that rows with these demonstrations are about, or `run` where there is none.
+    """The run, of those `alike`, that rows with these demonstrations are about, or `run` where there is none.
 
     After another round the same counts would be drawn from more demonstrations, and be another policy. Whoever measured
     a policy before means that one: first the run that knows one of these scores, then the one the study would draw now,
     then the newest.
     """
-    alike = [
-        (row, stored)
-        for row, stored in runs
-        if row.demos == run.demos and replace(row.spec, episodes=()) == replace(run.spec, episodes=())
-    ]
     said = {(m.factor, m.score, m.trials) for m in told}
-    knowing = [row for row, stored in alike if any((m.factor, m.score, m.trials) in said for m in stored)]
-    drawn = [row for row, _ in alike if row.digest == run.spec.digest]
-    found = [*knowing, *drawn, *(row for row, _ in reversed(alike))]
+    knowing = [row for row in runs if any((m.factor, m.score, m.trials) in said for m in known[row.id])]
+    drawn = [row for row in runs if row.digest == run.spec.digest]
+    found = [*knowing, *drawn, *reversed(runs)]
     return PlannedRun(found[0].spec, run.demos, ()) if found else run
 
 
-def fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Measurement]:
-    """What is told and not stored yet; nothing that is stored may be told otherwise under the same source."""
+def fresh(
+    told: Sequence[Measurement], stored: Sequence[Measurement], known: Sequence[Measurement]
+) -> list[Measurement]:
+    """What is told of a run and not known of those alike; a source may not say otherwise than it did of this run."""
     sources = {(m.factor, m.source): m for m in stored}
-    left = Counter((m.factor, m.score, m.trials) for m in stored)
+    left = Counter((m.factor, m.score, m.trials) for m in known)
     found = []
     for measurement in told:
         same = (measurement.factor, measurement.score, measurement.trials)
         if left[same] > 0:
             left[same] -= 1
             continue
-        known = sources.get((measurement.factor, measurement.source))
-        if known is not None:
+        before = sources.get((measurement.factor, measurement.source))
+        if before is not None:
             raise InvalidInput(
-                f"is stored already with score {known.score:g}, not {measurement.score:g}",
+                f"is stored already with score {before.score:g}, not {measurement.score:g}",
                 where=measurement.source,
                 hint="results never change; import a correction under another file name",
             )
@@ -111,12 +122,7 @@ def fresh(told: Sequence[Measurement], stored: Sequence[Measurement]) -> list[Me
 
 def rows_of(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
     """One row per condition of a run's trials, and one per mean that was told."""
-    by_factor: dict[tuple[str, ...], list[float]] = {}
-    for trial in trials:
-        by_factor.setdefault(trial.factor, []).append(trial.score)
-    place = f"run {run.id}"
-    rows = [
-        Row(math.fsum(scores) / len(scores), run.demos, None, None, len(scores), run.seed, factor, place)
-        for factor, scores in by_factor.items()
+    return [
+        Row(mean.score, run.demos, None, None, mean.trials, run.seed, mean.factor, f"run {run.id}")
+        for mean in (*means_of(trials), *means)
     ]
-    return rows + [Row(m.score, run.demos, None, None, m.trials, run.seed, m.factor, place) for m in means]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from factored_scaling.core.design import PlannedRun, run_spec
+from factored_scaling.files import read_spec
 from factored_scaling.study import Study
 
 Answer = subprocess.CompletedProcess[str]
@@ -195,6 +196,20 @@ def test_settings_may_change_and_demos_may_not(fsc: Fsc, study: Path) -> None:
     for change in ("lighting: 31", "lightning: 30"):
         (study / "study.yaml").write_text(text.replace("lighting: 30", change).replace("groups:", "# groups:"))
         refused(fsc("runs", study), "study.yaml", "fsc extend", "start a new study")
+
+
+def test_an_export_takes_the_settings_of_today_along(fsc: Fsc, study: Path, tmp_path: Path) -> None:
+    """With those of the first day the copy would plan policies that nobody wants any more."""
+    done(fsc("record", study, "1", "1", "0", "--done"))
+    done(fsc("extend", study, "--collected", "lighting=4"))
+    declared = study / "study.yaml"
+    declared.write_text(declared.read_text() + "policy: {updates: 40}\ndataset: recordings\n")
+    planned = len(runs(fsc, study))
+    done(fsc("plan", study))
+    done(fsc("export", study, "--out", tmp_path / "all.json"))
+    done(fsc("import", tmp_path / "copy", tmp_path / "all.json"))
+    assert read_spec(tmp_path / "copy" / "study.yaml") == read_spec(declared)
+    assert len(runs(fsc, tmp_path / "copy")) == planned
 
 
 def test_rows_of_an_earlier_round_in_short_form_are_not_read_with_todays_demos(fsc: Fsc, study: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -52,7 +53,9 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
     form = kind or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
     with Target.parse(study).study() as opened:
         if form == "json":
-            text = json.dumps(opened.store.dump(opened.id), indent=1) + "\n"
+            data = opened.store.dump(opened.id)
+            data["rounds"][-1]["spec"] = opened.spec.to_mapping()  # the record does not hear of edits of study.yaml
+            text = json.dumps(data, indent=1) + "\n"
         else:
             text = results_csv(opened.results(partial).rows, opened.spec)
     if out is None:
@@ -88,7 +91,9 @@ def _load(study: str, file: Path) -> None:
         with Store.open(folder / "study.db", create=True) as store:
             store.load(data, None)
         with Study.open(folder / "study.db") as opened:
-            write_spec(opened.store.rounds(opened.id)[0].spec, folder / "study.yaml")
+            first, now = opened.store.rounds(opened.id)[0].spec, opened.spec
+            began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]
+            write_spec(now.changed(factors=began, nominal=first.nominal), folder / "study.yaml")
     except BaseException as error:
         for left in folder.glob("study.db*"):
             left.unlink()

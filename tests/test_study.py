@@ -297,8 +297,12 @@ def test_real_episodes(tmp_path: Path) -> None:
             study.extend([Episode("friday-1", "table")])
         with pytest.raises(UnknownFactor):
             study.extend([Episode("friday-3", "tabel")])
-    with pytest.raises(InvalidInput, match="2 demos of light, the spec 3"):
+    with pytest.raises(InvalidInput, match="2 demos of light, the study says 3; write `light: 2`, or label the rest"):
         Study.create(StudySpec({"light": 3, "table": 1}), tmp_path / "b.db", Dataset(episodes))
+    with pytest.raises(
+        UnknownFactor, match="a label of the dataset: unknown factor 'light'; `factors:` has lamp, table"
+    ):
+        Study.create(StudySpec({"lamp": 2, "table": 1}), tmp_path / "b.db", Dataset(episodes))
     assert not (tmp_path / "b.db").exists()
 
 

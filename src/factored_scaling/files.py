@@ -342,7 +342,7 @@ def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) ->
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None
     if not rows:
-        raise InvalidInput("has a header but no rows", hint="one row per measured policy")
+        raise InvalidInput("has a header but no rows")
     return rows
 
 
@@ -380,5 +380,7 @@ def _whole(cell: str, where: str) -> int:
 def _number(cell: str, where: str) -> float:
     if not _NUMBER.fullmatch(cell):
         hint = "write 45% as 0.45" if cell.endswith("%") else ""
+        if _NUMBER.fullmatch(point := cell.replace(",", ".")):
+            hint = f"write {point}"
         raise InvalidInput(f"expected a number in [0, 1], not {shown(cell)}", where=where, hint=hint)
     return float(cell)

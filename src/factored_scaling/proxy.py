@@ -19,7 +19,8 @@ def proxy_of_runs(study: Study, k: int = 1) -> list[tuple[RunRow, ProxyScore]]:
     runs = [run for run in study.runs() if run.digest in kept]
     if not runs:
         raise NotEnoughData(
-            "no run has kept its similarities", hint="`fsc run` keeps them in the simulator, and with `proxy:`"
+            "no run has kept its similarities",
+            hint="`fsc run` keeps them in the simulator, and with `proxy: {held_out: DATASET}` under `trainer:`",
         )
     factors = kept[runs[0].digest]["factors"]
     scores = proxy_scores({run.digest: kept[run.digest]["nearest"][str(k)] for run in runs}, factors)

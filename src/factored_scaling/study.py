@@ -340,13 +340,17 @@ def worker_name() -> str:
 
 
 def _check_counts(spec: StudySpec, dataset: Dataset) -> None:
-    for episode in dataset.episodes:
-        check_factors((episode.factor,) if episode.factor is not None else (), spec)
+    for name in dict.fromkeys(episode.factor for episode in dataset.episodes):
+        if name is not None and name not in spec.names:
+            hint = f"`factors:` has {', '.join(spec.names)}; give it one name in both"
+            raise UnknownFactor(name, where="a label of the dataset", hint=hint)
     for name, size in [(None, spec.nominal), *spec.sizes.items()]:
         if dataset.count(name) != size:
-            raise InvalidInput(
-                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the spec {size}"
+            what = (
+                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the study says {size}"
             )
+            hint = f"write `{name or 'nominal'}: {dataset.count(name)}`, or label the rest (`fsc label` counts them)"
+            raise InvalidInput(what, hint=hint)
 
 
 def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:

@@ -180,6 +180,7 @@ CSV: dict[str, tuple[str | bytes, str, str]] = {
     "score huge": (HEADER + "lighting+table_texture,0,1e999\n", "row 1 (line 2), column score", "[0, 1]"),
     "score above": (HEADER + "lighting+table_texture,0,1.01\n", "row 1 (line 2), column score", "[0, 1], not 1.01"),
     "score below": (HEADER + "lighting+table_texture,0,-0.1\n", "row 1 (line 2), column score", "[0, 1], not -0.1"),
+    "score comma": (HEADER + 'lighting+table_texture,0,"0,45"\n', "row 1 (line 2), column score", "write 0.45"),
     "score percent": (HEADER + "lighting+table_texture,0,45%\n", "row 1 (line 2), column score", "45% as 0.45"),
     "score text": (HEADER + "lighting+table_texture,0,high\n", "row 1 (line 2), column score", "'high'"),
     "score missing": (HEADER + "lighting+table_texture,0,\n", "row 1 (line 2), column score", "missing"),

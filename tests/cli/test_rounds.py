@@ -198,6 +198,16 @@ def test_settings_may_change_and_demos_may_not(fsc: Fsc, study: Path) -> None:
         refused(fsc("runs", study), "study.yaml", "fsc extend", "start a new study")
 
 
+def test_a_screening_study_has_no_curves_and_is_told_what_fits_it(fsc: Fsc, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("factors: {camera_pose: 4, lighting: 4, table: 4}\nconstruction: screen\n")
+    for run in ("1", "2"):
+        done(fsc("record", tmp_path, run, "1", "0", "1", "--done"))
+    hint = "the surface needs none: `fsc recommend --fit surface`"
+    refused(fsc("fit", tmp_path), "construction screen has no curves", hint)
+    refused(fsc("recommend", tmp_path, "--budget", "5", "--strategy", "top"), hint)
+    done(fsc("recommend", tmp_path, "--budget", "5", "--strategy", "top", "--fit", "surface"))
+
+
 def test_an_export_takes_the_settings_of_today_along(fsc: Fsc, study: Path, tmp_path: Path) -> None:
     """With those of the first day the copy would plan policies that nobody wants any more."""
     done(fsc("record", study, "1", "1", "0", "--done"))

@@ -85,6 +85,9 @@ def test_a_failure_tells_the_last_lines_and_where_all_of_them_are(tmp_path: Path
         made.train(RUN, tmp_path / "run", Heard())
     with pytest.raises(RunFailed, match="no-such-program: No such file"):
         load_trainer({"command": "no-such-program {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(RunFailed, match=r"train\.sh: No such file or directory; write \./train\.sh"):
+        load_trainer({"command": "train.sh {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
 
 
 def test_a_stubborn_command_is_asked_twice_and_then_ended_for_good_with_its_children(tmp_path: Path) -> None:

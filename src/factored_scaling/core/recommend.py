@@ -129,7 +129,7 @@ def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tu
     except NotEnoughData as error:
         if spec.construction != "screen":
             raise
-        hint = "fit the surface instead of curves: --fit surface"
+        hint = "the surface needs none: `fsc recommend --fit surface`"
         raise NotEnoughData(
             f"construction screen has no curves to fit a power law to ({error.what})", hint=hint
         ) from None

@@ -29,7 +29,11 @@ _TROUBLE: tuple[tuple[str, str, str], ...] = (
     ),
     ("is locked", "another program holds the database", "let it finish or close it, then try again"),
     ("unable to open", "the database cannot be opened", "check that the folder exists and may be written to"),
-    ("readonly", "the database may not be written to", "check the file's and the folder's permissions"),
+    (
+        "readonly",
+        "the database may not be written to",
+        "check the file's and the folder's permissions, or work on a copy of the folder",
+    ),
     ("disk is full", "the disk is full", "make room and run the same again; what was stored is intact"),
     ("password authentication", "the server refused the user or password", "check both in the address"),
     ("connection failed", "the server cannot be reached", "check that it runs and that the address is right"),

@@ -22,7 +22,9 @@ def main(seconds: float, command: list[str]) -> int:
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_listen_again)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror or error}", file=sys.stderr, flush=True)
+        here = os.sep not in command[0] and os.access(command[0], os.F_OK)  # where no shell would look either
+        hint = f"; write ./{command[0]}" if here else ""
+        print(f"{command[0]}: {error.strerror or error}{hint}", file=sys.stderr, flush=True)
         return 127
     threading.Thread(target=_end_when_let_go, args=(child, seconds), daemon=True).start()
     code = child.wait()

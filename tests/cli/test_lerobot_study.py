@@ -228,6 +228,11 @@ def test_one_way_of_saying_what_was_collected(fsc: Fsc, ordered: Path, dataset: 
     answer = fsc("extend", ordered, "--dataset", dataset, "--as-ordered")
     assert (answer.returncode, "say what was collected" in answer.stderr) == (2, True)
     assert fsc("extend", ordered, "--as-ordered", "--compare").returncode == 2
+    for counted in (["--as-ordered"], ["--ticked"], ["--collected", "lighting=2"]):
+        answer = fsc("extend", ordered, *counted)  # would make episodes that nothing can be trained on
+        assert (answer.returncode, f"`fsc extend {ordered} --dataset PATH`" in answer.stderr) == (2, True)
+    saved = fsc("recommend", ordered, "--budget", "4", "--save")
+    assert f"next: `fsc extend {ordered} --dataset PATH` when it is recorded" in saved.stderr
     shutil.rmtree(dataset)
     answer = fsc("extend", ordered, "--dataset", dataset)
     assert (answer.returncode, "is not a LeRobot dataset" in answer.stderr) == (2, True)

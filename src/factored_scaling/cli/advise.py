@@ -187,9 +187,10 @@ def recommend_command(
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
     if save:
-        click.echo(
-            f"saved as the order of this round; next: `fsc extend {study} --as-ordered` when it is collected", err=True
-        )
+        following = "--as-ordered` when it is collected"
+        if spec.dataset is not None:
+            following = "--dataset PATH` when it is recorded and labelled"
+        click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
 
 
 @contextmanager

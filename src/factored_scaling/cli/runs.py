@@ -121,7 +121,7 @@ def extend_command(
 
     Earlier runs and their scores stay; policies that the new plan shares with them are not trained again. With
     --dataset, episodes that the study does not have yet are held against the order, whatever is missing, extra or
-    not usable is named, and the study goes on with what is really there.
+    not usable is named, and the study goes on with what is really there. A study with a `dataset:` takes no counts.
 
     \b
     fsc recommend my-study --budget 100 --save
@@ -144,6 +144,10 @@ def extend_command(
         if dataset is not None:
             _extend_from(opened, study, dataset, order or listed_in_round(opened), compare, as_json)
             return
+        if opened.spec.dataset is not None:
+            # counts would become episodes that no dataset has, and a round cannot be taken back
+            hint = f"label the recordings and give them: `fsc extend {study} --dataset PATH`"
+            raise InvalidInput("the study is trained on episodes of a dataset, which numbers do not name", hint=hint)
         if as_ordered and order is None:
             raise NotEnoughData(
                 "no recommendation was saved in this round", hint="`fsc recommend STUDY --budget K --save` first"

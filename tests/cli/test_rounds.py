@@ -65,6 +65,7 @@ def test_keys_make_telling_twice_harmless(fsc: Fsc, study: Path) -> None:
         (["99", "1"], "no run '99'"),
         (["first", "1"], "no run 'first'"),
         (["1", "1.5"], "score 1: a score must lie in [0, 1], not 1.5"),
+        (["1", "80"], "not 80; write 80% as 0.8"),
         (["1", "1", "nan"], "score 2: a score must lie in [0, 1], not nan"),
         (["1", "inf"], "not inf"),
         (["1", "half"], "half"),

@@ -251,6 +251,7 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     make_study(tmp_path, "--score", "wrong")
     done = fsc("run", tmp_path, code=1)
     assert "result.json: scores.lightning: unknown factor 'lightning'; did you mean lighting?" in done.stderr
+    assert "; correct the file, or remove its folder to train again, and `fsc run --retry-failed`" in done.stderr
     assert "Traceback" not in done.stderr
     assert f"`fsc run {tmp_path} --retry-failed` takes up what failed" in done.stderr
     with Study.open(tmp_path / "study.db") as study:

@@ -10,6 +10,7 @@ import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
 from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.core.checks import percentage
 from factored_scaling.core.scores import Result, Score, Trial, known_score, pooled, result_of, summarise
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -83,7 +84,8 @@ def record_command(
         raise InvalidInput("no scores", hint="give one number from 0 to 1 per trial, or --done")
     for number, score in enumerate(scores, start=1):
         if not 0.0 <= score <= 1.0:  # also refuses NaN
-            raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=f"score {number}")
+            what = f"a score must lie in [0, 1], not {score:g}"
+            raise InvalidInput(what, where=f"score {number}", hint=percentage(score))
     names = tuple(name.strip() for name in factor.split("+")) if factor else ()
     if "" in names or len(set(names)) < len(names) or ("*" in names and len(names) > 1):
         what = f"expected factor names joined by +, each once, or * alone, not {factor!r}"

@@ -37,6 +37,11 @@ def real(value: object) -> float | None:
         return None
 
 
+def percentage(score: float) -> str:
+    """What to write instead of a score that looks like a percentage; nothing where it does not."""
+    return f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
+
+
 def named(value: object) -> str:
     """`value` where it is a text; anything else as messages show it, which is nobody's name."""
     return value if isinstance(value, str) else shown(value)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.checks import real, shown, whole
+from factored_scaling.core.checks import percentage, real, shown, whole
 from factored_scaling.core.design import demos_at, split
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import Combination, StudySpec
@@ -279,8 +279,7 @@ def _score(value: object, where: str) -> float:
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
     if not 0.0 <= score <= 1.0:  # also refuses NaN
-        hint = f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
-        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=hint)
+        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
     return score
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.checks import real, shown
+from factored_scaling.core.checks import percentage, real, shown
 from factored_scaling.errors import InvalidInput
 
 Z95 = 1.959963984540054  # the 97.5% point of the standard normal
@@ -36,7 +36,8 @@ class Trial:
         where = f"trial {self.key!r}"
         score = float(self.score) if isinstance(self.score, bool) else real(self.score)
         if score is None or not 0.0 <= score <= 1.0:
-            raise InvalidInput(f"a trial's score must lie in [0, 1], not {shown(self.score)}", where=where)
+            what = f"a trial's score must lie in [0, 1], not {shown(self.score)}"
+            raise InvalidInput(what, where=where, hint=percentage(score or 0.0))
         names: object = None if isinstance(self.factor, str) else self.factor
         if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
             what = f"a trial's factor is a tuple of names, not {shown(self.factor)}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from factored_scaling.core.checks import percentage, real
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
@@ -108,7 +109,8 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
-            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}")
+            hint = percentage(real(self.score) or 0.0)
+            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}", hint=hint)
         if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
             raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")
 

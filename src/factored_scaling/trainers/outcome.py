@@ -16,6 +16,7 @@ from factored_scaling.store import Measurement
 
 _KEYS = ("policy", "scores", "trials", "metrics")
 _TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
+CORRECT = "correct the file, or remove its folder to train again, and `fsc run --retry-failed`"
 SOURCE = "trainer"  # of measurements that arrive as means
 
 
@@ -56,6 +57,8 @@ def read_outcome(path: Path, factors: Sequence[str]) -> Outcome:
     try:
         return _outcome(read_json(path), factors)
     except FscError as error:
+        # the program ended well and is not run again, also when it has been corrected since
+        error.hint = f"{error.hint}; {CORRECT}" if error.hint else CORRECT
         if str(path) in error.where:
             raise
         raise error.at(str(path)) from None

@@ -12,6 +12,7 @@ import pytest
 
 from factored_scaling.core.design import PlannedRun, run_spec
 from factored_scaling.files import read_spec
+from factored_scaling.store import connections
 from factored_scaling.study import Study
 
 Answer = subprocess.CompletedProcess[str]
@@ -238,3 +239,32 @@ def test_rows_of_an_earlier_round_in_short_form_are_not_read_with_todays_demos(f
     (study / "second.csv").write_text("combination,n,score,trials\ncamera_pose+distractor,100,0.7,400\n")
     assert done(fsc("import", study, study / "second.csv")).startswith("1 scores new")
     assert runs(fsc, study)[7]["score"] == 0.7
+
+
+def test_a_study_that_may_not_be_written_to_is_read(
+    fsc: Fsc, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fsc("import", study, study / "results.csv").returncode == 0
+    reading = (
+        ("runs", study),
+        ("recommend", study, "--budget", "10", "--strategy", "top", "--fit", "power-law"),
+        ("export", study),
+        ("report", study, "--out", tmp_path / "elsewhere.html"),
+    )
+    before = [fsc(*command).stdout for command in reading]
+    monkeypatch.setattr(connections, "_writable", lambda _: False)
+    for command, said in zip(reading, before, strict=True):
+        answer = fsc(*command)
+        assert (answer.returncode, answer.stdout) == (0, said), answer
+    writing = (
+        ("record", study, "1", "1"),
+        ("recommend", study, "--budget", "10", "--strategy", "equal", "--save"),
+        ("import", study, study / "results.csv"),
+    )
+    for command in writing:
+        answer = fsc(*command)
+        assert answer.returncode == 1
+        assert (
+            "study.db: the database may not be written to; check the file's and the folder's permissions"
+            in answer.stderr
+        )

@@ -12,7 +12,7 @@ from sqlalchemy import insert
 
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import InvalidInput, StoreError, StudyMissing
-from factored_scaling.store import Store
+from factored_scaling.store import Store, connections
 from factored_scaling.store.connections import Database, address_of
 from factored_scaling.store.schema import scores
 
@@ -134,15 +134,48 @@ def test_a_locked_file_is_waited_for_and_then_said_to_be_locked(path: Path, exam
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write to everything")
-def test_a_file_without_permission_is_an_error_with_advice(path: Path, example_at: Any) -> None:
+@pytest.mark.parametrize(("file", "folder"), [(0o444, 0o555), (0o444, 0o755), (0o644, 0o555)])
+def test_without_permission_to_write_a_file_is_read(path: Path, example_at: Any, file: int, folder: int) -> None:
     example = example_at(str(path))
-    path.chmod(0o444)
-    path.parent.chmod(0o555)
+    path.chmod(file)
+    path.parent.chmod(folder)
     try:
-        with pytest.raises(StoreError, match=r"permissions|written"), Store.open(path) as store:
-            store.append_trials(example.runs[0], [Trial("a", 1.0)])
+        _is_read_and_not_written(path, example)
     finally:
         path.parent.chmod(0o755)
+
+
+def test_a_file_that_may_not_be_written_to_is_read_and_left_alone(
+    path: Path, example_at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = example_at(str(path))
+    monkeypatch.setattr(connections, "_writable", lambda _: False)  # as on a read-only disk; root may write elsewhere
+    _is_read_and_not_written(path, example)
+
+
+def test_what_another_program_is_writing_is_read_without_permission_to_write(
+    path: Path, example_at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = example_at(str(path))
+    run = example.runs[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(connections, "_writable", lambda _: False)
+        reader = Store.open(path, create=False)
+    with reader, Store.open(path) as writer:
+        assert reader.trials(run) == []
+        writer.append_trials(run, [Trial("a", 1.0)])  # it lies in the log, not in the file yet
+        assert [trial.key for trial in reader.trials(run)] == ["a"]
+
+
+def _is_read_and_not_written(path: Path, example: Any) -> None:
+    content = path.read_bytes()
+    with Store.open(path, create=False) as store:
+        assert store.read_only
+        assert len(store.runs(example.study)) == len(example.runs)
+        with pytest.raises(StoreError, match=r"may not be written to.*permissions"):
+            store.append_trials(example.runs[0], [Trial("a", 1.0)])
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == content
 
 
 def test_every_row_belongs_to_something(path: Path, example_at: Any) -> None:

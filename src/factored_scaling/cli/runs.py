@@ -36,7 +36,8 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
     fsc runs my-study --json
     """
     with Target.parse(study).study() as opened:
-        opened.plan()
+        if not opened.store.read_only:
+            opened.plan()
         if episodes is not None:
             ids = opened.run(episodes).spec.episodes
             print_json(list(ids)) if as_json else click.echo("\n".join(ids))

@@ -38,7 +38,8 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
     from factored_scaling.web import serve
 
     with Target.parse(study).study() as opened:
-        opened.plan()
+        if not opened.store.read_only:
+            opened.plan()
         address = serve.bind(host, port)
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
         server = serve.server_for(opened, serve.access_for(address, secret))

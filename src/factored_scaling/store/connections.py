@@ -14,11 +14,16 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing, installs
 
 Clock = Callable[[], float]
 
+_READ_ONLY = (
+    "the database may not be written to",
+    "check the file's and the folder's permissions, or work on a copy of the folder",
+)
 # what the databases say → what happened and what to do; the first that occurs in the message is taken
 _TROUBLE: tuple[tuple[str, str, str], ...] = (
     ("file is not a database", "is not a study database", "check the path; the file was left as it was"),
@@ -29,11 +34,7 @@ _TROUBLE: tuple[tuple[str, str, str], ...] = (
     ),
     ("is locked", "another program holds the database", "let it finish or close it, then try again"),
     ("unable to open", "the database cannot be opened", "check that the folder exists and may be written to"),
-    (
-        "readonly",
-        "the database may not be written to",
-        "check the file's and the folder's permissions, or work on a copy of the folder",
-    ),
+    ("readonly", *_READ_ONLY),
     ("disk is full", "the disk is full", "make room and run the same again; what was stored is intact"),
     ("password authentication", "the server refused the user or password", "check both in the address"),
     ("connection failed", "the server cannot be reached", "check that it runs and that the address is right"),
@@ -71,11 +72,16 @@ class Database:
         self.place = str(self.url.database) if self.is_sqlite else self.url.render_as_string(hide_password=True)
         if self.is_sqlite and not create and not Path(self.place).exists():
             raise missing(self.place)
+        # a study that somebody else keeps, or that was archived, can be read all the same
+        self.read_only = self.is_sqlite and Path(self.place).exists() and not _writable(Path(self.place))
         self._clock = clock if clock is not None or not self.is_sqlite else time.time
         self._gate = _Gate()
         self._closed = False
         with self._translated():
-            self._engine = _sqlite_engine(self.url, busy_seconds) if self.is_sqlite else _postgres_engine(self.url)
+            if self.is_sqlite:
+                self._engine = _sqlite_engine(self.url, busy_seconds, self.read_only)
+            else:
+                self._engine = _postgres_engine(self.url)
         # a read is one snapshot; a write sees what others committed before it and locks what it changes
         if self.is_sqlite:
             self._reader, self._writer = self._engine, self._engine.execution_options(fsc_writes=True)
@@ -93,6 +99,9 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that happens as a whole, and is on disk when the block is left."""
+        if self.read_only:
+            what, hint = _READ_ONLY
+            raise StoreError(what, where=self.place, hint=hint)
         with self._translated(), self._gate.passing(), self._writer.begin() as connection:
             yield connection
 
@@ -142,18 +151,29 @@ def _plain_error(error: Exception, place: str) -> FscError:
     return StoreError(f"the database refused: {first}", where=place)
 
 
-def _sqlite_engine(url: URL, busy_seconds: float) -> Engine:
+def _writable(path: Path) -> bool:
+    """Whether SQLite could write: to the file, and to its folder, where the log of what is being written lies."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _sqlite_engine(url: URL, busy_seconds: float, read_only: bool) -> Engine:
     folder = Path(str(url.database)).parent
     if not folder.is_dir():
         raise StoreError(f"there is no folder {folder}", where=str(url.database), hint="make it first")
-    engine = create_engine(url, connect_args={"timeout": busy_seconds}, max_overflow=-1)
+    if read_only:
+        # each transaction opens the file anew: whoever may write to it may begin to at any time
+        path = Path(str(url.database))
+        engine = create_engine(url, creator=lambda: _open_to_read(path, busy_seconds), poolclass=NullPool)
+    else:
+        engine = create_engine(url, connect_args={"timeout": busy_seconds}, max_overflow=-1)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # transactions are begun below, not guessed from the statements
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = FULL")  # a commit that returned survives a power cut
-        _use_wal(connection, busy_seconds)
+        if not read_only:
+            _use_wal(connection, busy_seconds)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -162,6 +182,13 @@ def _sqlite_engine(url: URL, busy_seconds: float) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _open_to_read(path: Path, patience: float) -> sqlite3.Connection:
+    """Without a log beside it nobody is writing and the file is all there is: SQLite need not make one to read it."""
+    alone = not path.with_name(f"{path.name}-wal").exists()
+    address = f"{path.as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    return sqlite3.connect(address, uri=True, timeout=patience, check_same_thread=False)
 
 
 def _use_wal(connection: sqlite3.Connection, patience: float) -> None:

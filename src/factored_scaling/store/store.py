@@ -80,6 +80,11 @@ class Store:
         """Where the record lies, for messages: a path, or an address without its password."""
         return self._database.place
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the file or its folder may not be written to: what reads works, what writes is an error."""
+        return self._database.read_only
+
     def _read(
         self, look: Callable[Concatenate[Connection, Given], Answer], *given: Given.args, **named: Given.kwargs
     ) -> Answer:

@@ -41,6 +41,13 @@ def test_next_weighs_acting_now_against_every_step(fsc: Fsc, screening: Path) ->
     assert data["next"] is None or data["next"]["gain"] > data["next"]["needed"]
 
 
+def test_costs_stand_in_the_table_where_there_are_any(fsc: Fsc, screening: Path) -> None:
+    given = ("next", screening, screening / "results.csv", "--budget", "60")
+    for costs, headings in (((), ["trials", "adds,"]), (("--trial-cost", "0.01"), ["trials", "cost", "adds,"])):
+        heading = next(line for line in fsc(*given, *costs).stdout.splitlines() if line.startswith("next "))
+        assert heading.split()[1 + len(NAMES) : -1] == headings
+
+
 @pytest.mark.parametrize("construction", ["screen", "group"])
 def test_what_to_do_first_is_marked_policy_by_policy(fsc: Fsc, screening: Path, construction: str) -> None:
     (screening / "study.yaml").write_text(STUDY.replace("screen", construction))

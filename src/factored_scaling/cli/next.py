@@ -72,12 +72,13 @@ def next_command(
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
-    columns = ["next", *spec.names, "trials", "cost", "adds, points", ""]
     order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count) or "nothing"
     print_text(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
     click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
     if advice.steps:
-        print_table("What measuring more would add", columns, _rows(spec, advice))
+        priced = any(step.cost for step in advice.steps)
+        columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points", ""]
+        print_table("What measuring more would add", columns, _rows(spec, advice, priced))
     print_text(_verdict(advice))
     if added:
         click.echo(f"added as runs {', '.join(str(run) for run in added)}; `fsc run` or `fsc record` fills them")
@@ -90,7 +91,7 @@ def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
     return replace(advice, order=now.allocation, expected=said.predicted.mean, regret=said.regret)
 
 
-def _rows(spec: StudySpec, advice: Advice) -> list[list[str]]:
+def _rows(spec: StudySpec, advice: Advice, priced: bool) -> list[list[str]]:
     """One line per policy, so that it is plain what to train: those to train together stand below each other, and
     the cost and what they add count from the first. The step to take is marked."""
     series = [step for step in advice.steps if step.kind == "train"]
@@ -104,11 +105,11 @@ def _rows(spec: StudySpec, advice: Advice) -> list[list[str]]:
         for place, demos in enumerate(sets):
             what = "train" if place == 0 else "  and then"
             upto = by_sets.get(sets[: place + 1])
-            rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks)])
+            rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks, priced)])
     for step in advice.steps:
         if step.kind != "train":
             what = f"train again, seed {step.seed}" if step.kind == "seed" else "evaluate further"
-            rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best)])
+            rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best, priced)])
     return rows
 
 
@@ -117,9 +118,9 @@ def _sets(spec: StudySpec, step: Step) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(str(demos[name]) for name in spec.names) for demos in step.demos)
 
 
-def _cells(step: Step | None, trials: int, marked: bool) -> list[str]:
-    known = ["", ""] if step is None else [f"{step.cost:g}", f"{100 * step.gain:+.2f}"]
-    return [str(trials), *known, MARK if marked else ""]
+def _cells(step: Step | None, trials: int, marked: bool, priced: bool) -> list[str]:
+    cost, gain = ("", "") if step is None else (f"{step.cost:g}", f"{100 * step.gain:+.2f}")
+    return [str(trials), *([cost] if priced else []), gain, MARK if marked else ""]
 
 
 def _verdict(advice: Advice) -> str:

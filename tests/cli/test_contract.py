@@ -213,6 +213,13 @@ def test_init_writes_the_settings_that_the_construction_goes_by(fsc: Fsc, tmp_pa
         assert default == parsed(fsc("plan", folder, "--construction", construction, "--json"))["policies"]
 
 
+def test_points_of_curves_that_there_are_not_are_refused(fsc: Fsc, tmp_path: Path) -> None:
+    answer = fsc("init", tmp_path / "study", "--construction", "screen", "--points", "6")
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "--points: construction screen has no curves; leave it out; `policies:` in study.yaml" in answer.stderr
+    assert not (tmp_path / "study").exists()
+
+
 def test_init_writes_what_plan_reads(fsc: Fsc, tmp_path: Path) -> None:
     folder = tmp_path / "a: study"
     factors = itertools.chain.from_iterable(

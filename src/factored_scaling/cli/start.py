@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
@@ -59,7 +60,7 @@ ROBOT = """
     type=click.Choice(CONSTRUCTIONS),
     help="Which policies to train; group by default, and one for two factors, which a group would not tell apart.",
 )
-@click.option("--points", default=4, show_default=True, help="Policies per curve.")
+@click.option("--points", default=4, show_default=True, help="Policies per curve; not for screen.")
 @click.option("--seeds", default=1, show_default=True, help="Training seeds per policy.")
 @click.option("--name", help="The study's name; the folder's by default.")
 def init_command(
@@ -98,6 +99,10 @@ def init_command(
         index = _labelled(dataset, leave_out)
         varied = dict.fromkeys(episode.factor for episode in index.episodes if episode.factor is not None)
         given, nominal = {name: index.count(name) for name in varied}, index.count(None)
+    given_points = click.get_current_context().get_parameter_source("points") is ParameterSource.COMMANDLINE
+    if construction == "screen" and given_points:
+        hint = "leave it out; `policies:` in study.yaml says how many to train"
+        raise InvalidInput("construction screen has no curves", where="--points", hint=hint)
     construction = construction or ("one" if len(given) < 3 else "group")
     named = name or folder.resolve().name
     home = None if dataset is None else seen_from(folder, dataset)

@@ -61,7 +61,7 @@ class Study:
     ) -> Study:
         """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`."""
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
-        _check_counts(spec, data)
+        check_counts(spec, data)
         new = isinstance(address, Path) and not address.exists()
         store = Store.open(address, create=True)
         try:
@@ -339,7 +339,8 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _check_counts(spec: StudySpec, dataset: Dataset) -> None:
+def check_counts(spec: StudySpec, dataset: Dataset) -> None:
+    """The demos that a study declares are those that its dataset has, factor by factor."""
     for name in dict.fromkeys(episode.factor for episode in dataset.episodes):
         if name is not None and name not in spec.names:
             hint = f"`factors:` has {', '.join(spec.names)}; give it one name in both"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -81,6 +82,20 @@ def test_the_study_file_says_where_the_dataset_is(fsc: Fsc, dataset: Path, study
     assert len(listed["runs"]) == 3
     ids = set(episode_ids(LerobotDataset.open(dataset)).values())
     assert set(json.loads(done(fsc("runs", study, "--episodes", "1", "--json")))) == ids
+
+
+def test_plan_warns_of_what_the_first_run_will_refuse(fsc: Fsc, dataset: Path, study: Path) -> None:
+    (study / "study.db").unlink()
+    declared, right = study / "study.yaml", (study / "study.yaml").read_text()
+    assert fsc("plan", study).stderr == ""
+    for wrong, said in (("lighting:    5", "4 demos of lighting, the study says 5"), ("light: 4", "'lighting'")):
+        declared.write_text(re.sub("lighting: +4", wrong, right))
+        answer, refused = fsc("plan", study), fsc("runs", study)
+        assert (answer.returncode, refused.returncode) == (0, 2)
+        assert said in answer.stderr
+        assert answer.stderr.removeprefix("warning: ") == refused.stderr.removeprefix("fsc: ")
+    dataset.rename(dataset.with_name("elsewhere"))  # one may plan without it
+    assert fsc("plan", study).stderr == ""
 
 
 def test_a_relative_path_lets_both_folders_move(fsc: Fsc, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

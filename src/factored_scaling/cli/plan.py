@@ -46,6 +46,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
             raise InvalidInput(f"must be at least 1, not {value}", where=name)
     target = Target.parse(study)
     spec, dataset = target.spec_and_dataset()
+    print_warnings(target.trouble_ahead())
     chosen = spec.changed(construction=construction) if construction else spec
     if policies is not None and chosen.construction == "screen":
         chosen = chosen.changed(policies=policies)

@@ -95,6 +95,21 @@ class Target:
 
         return labelled((self.folder or Path()) / declared.dataset).dataset()
 
+    def trouble_ahead(self) -> list[str]:
+        """What making the record would refuse of a study.yaml and the labels of its dataset, where that is at hand."""
+        declared = None if self.recorded else self.declared()
+        if declared is None or declared.dataset is None or not ((self.folder or Path()) / declared.dataset).exists():
+            return []
+        from factored_scaling.study import check_counts
+
+        try:
+            found = self._recorded_demos(declared)
+            assert found is not None
+            check_counts(declared, found)
+        except InvalidInput as error:
+            return [str(error)]
+        return []
+
     def spec_and_dataset(self) -> tuple[StudySpec, Dataset | None]:
         """What is declared, or recorded where there is a record."""
         if self.recorded:

@@ -322,8 +322,9 @@ class _Group:
         reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
         member.write(reason)
         member.closed = True
+        told = f"{reason} (log: {folder / 'log.txt'})"
         try:
-            self.study.fail(run.id, f"{reason} (log: {folder / 'log.txt'})")
+            self.study.fail(run.id, told)
         except LeaseLost as lost:
             member.write(str(lost))
             return
@@ -334,9 +335,9 @@ class _Group:
         failures = sum(attempt.outcome == "failed" for attempt in self.study.store.attempts(run.id))
         if failures < self.options.attempts and not hopeless:
             self.study.store.retry(run.id)
-            self.line.say(("retry", (run.id,), 0, 1, reason))
+            self.line.say(("retry", (run.id,), 0, 1, told))
         else:
-            self.line.say(("failed", (run.id,), 0, 1, reason))
+            self.line.say(("failed", (run.id,), 0, 1, told))
 
 
 @contextmanager

@@ -253,7 +253,7 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     assert "result.json: scores.lightning: unknown factor 'lightning'; did you mean lighting?" in done.stderr
     assert "; correct the file, or remove its folder to train again, and `fsc run --retry-failed`" in done.stderr
     assert "Traceback" not in done.stderr
-    assert f"`fsc run {tmp_path} --retry-failed` takes up what failed" in done.stderr
+    assert f"runs 1, 2, 3 failed; `fsc run {tmp_path} --retry-failed` goes on" in done.stderr
     with Study.open(tmp_path / "study.db") as study:
         run = study.runs()[0]
         assert [attempt.outcome for attempt in study.store.attempts(run.id)] == ["failed"]  # trying again cannot help
@@ -261,6 +261,23 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
             (tmp_path / "runs" / row.digest / "result.json").write_text('{"scores": 0.5}')
     fsc("run", tmp_path, "--retry-failed")
     assert (tmp_path / "runs" / run.digest / "starts.txt").read_text() == "0\n"  # mended, not trained again
+
+
+def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_study(tmp_path / "study", "--no-such-option")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    told = fsc("run", "../study", code=1).stderr
+    with Study.open("../study/study.db") as study:
+        for run in study.runs():
+            log = tmp_path / "study" / "runs" / run.digest / "log.txt"
+            assert told.count(f"{log})") == 1
+            assert re.search(rf"^run {run.id}: retry: .*--no-such-option.* \(log: {log}\)$", told, re.MULTILINE)
+            assert f"\nrun {run.id}: failed, for the same reason again\n" in told
+    assert ".." not in told.replace("`fsc run ../study", "")
+    again = fsc("run", "../study", code=1).stderr  # nothing is tried; the reason is still there
+    assert again.count("--no-such-option") == 3
+    assert again.startswith("run 1 failed: ")
 
 
 def test_neither_and_both_are_told(tmp_path: Path) -> None:
@@ -289,7 +306,7 @@ class TestAStudyOfADataset:
         fsc("extend", study, "--dataset", both)
         refused = fsc("run", study, code=2).stderr
         hint = "name one that holds them all under `dataset:` in study.yaml; `fsc dataset merge` makes it of several"
-        where = re.escape(str(study / "../data"))
+        where = re.escape(str(study.parent / "data"))
         assert re.fullmatch(rf"fsc: {where}: no episode with id \w+ \(2 of 10 missing\); {hint}\n", refused)
         assert not (study / "runs").exists()
         make_study(study, dataset="../both")

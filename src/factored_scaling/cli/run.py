@@ -79,7 +79,7 @@ def run_command(
     from factored_scaling.work import WorkOptions
 
     target = Target.parse(study)
-    folder = target.folder or Path.cwd()
+    folder = (target.folder or Path.cwd()).resolve()
     with target.study() as opened:
         opened.plan()
         outside = check_settings(opened.spec, folder)
@@ -95,16 +95,19 @@ def run_command(
         options = WorkOptions(lease, attempts, device, trainer=trainer, together=together)
         if outside is not None:
             _tell_trainer(opened, outside, device)
+        before = {run.id for run in opened.runs() if run.state == "failed"}
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
         trained = sum(run.state == "trained" for run in opened.runs())
     for run in failed:
-        click.echo(f"run {run.id} failed: {run.error}", err=True)
+        if run.id in before:  # of the others the reason was told when they failed
+            click.echo(f"run {run.id} failed: {run.error}", err=True)
     if not complete:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     if failed:
-        click.echo(f"`fsc run {study} --retry-failed` takes up what failed, once the reason is gone", err=True)
+        told = listed([run.id for run in failed])
+        click.echo(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
         sys.exit(1)
     if trained:
         click.echo(f"{trained} policies are trained and wait for trials: `fsc sheet evaluate {study}` queues them")
@@ -239,6 +242,7 @@ class Bars:
         self._begun, self._total, self._first = _now(), total, done
         self._done, self._told = done, self._begun
         self._share: dict[int, float] = {}
+        self._reasons: dict[int, str] = {}
         self._workers = workers
 
     def __enter__(self) -> Bars:
@@ -286,7 +290,10 @@ class Bars:
         if kind in ("done", "failed", "trained"):
             self._done += 1
             self._progress.update(self._all, completed=self._done)
-        if kind != "done":
+        if kind == "failed" and self._reasons.get(run) == note:
+            self._console.print(f"run {run}: failed, for the same reason again")
+        elif kind != "done":
+            self._reasons[run] = note
             self._console.print(f"run {run}: {kind}: {note}", markup=False, soft_wrap=True)
         elif not self._live:
             self._console.print(

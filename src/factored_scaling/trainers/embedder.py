@@ -64,7 +64,7 @@ class ProxySettings:
             raise UnknownEmbedding(str(embedding), EMBEDDINGS[kind], where="trainer.proxy.embedding")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidInput(f"expected a whole number, not {shown(batch)}", where="trainer.proxy.batch")
-        path = home / Path(data["held_out"]).expanduser()
+        path = (home / Path(data["held_out"]).expanduser()).resolve()
         if not path.exists():
             raise InvalidInput("no such path", where=f"trainer.proxy.held_out: {path}")
         return cls(path, embedding, batch)

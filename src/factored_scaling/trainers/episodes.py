@@ -15,5 +15,5 @@ def found_in(root: Path, ids: Sequence[str]) -> tuple[LerobotDataset, list[int]]
     from factored_scaling.data.lerobot.dataset import LerobotDataset
     from factored_scaling.data.lerobot.identity import indices_of
 
-    dataset = LerobotDataset.open(root)
+    dataset = LerobotDataset.open(root.resolve())  # `study/../recordings` is hard to read in an error
     return dataset, indices_of(dataset, ids)

@@ -21,7 +21,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput, UnknownFactor
 from factored_scaling.policies.config import DiffusionConfig, RemixConfig
-from factored_scaling.ports import Progress
+from factored_scaling.ports import DEMONSTRATING, Progress
 from factored_scaling.sim import Condition, DemoRequest, load_task
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ class Lab:
         each = self.task.max_steps * self.task.cameras * 3 * self.task.image_size**2
         at_once = min(max(DEMO_BYTES // each, DEMOS_AT_ONCE[0]), DEMOS_AT_ONCE[1])
         for start in range(0, len(missing), at_once):
-            progress(start, len(missing), "demonstrating")
+            progress(start, len(missing), DEMONSTRATING)
             batch = missing[start : start + at_once]
             made = self.task.demonstrate([_request(id_, self.task.factors) for id_ in batch], self.device)
             self._shelf.add(made, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         if missing:
-            progress(len(missing), len(missing), "demonstrating")
+            progress(len(missing), len(missing), DEMONSTRATING)
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
         """Train the run's diffusion policy in `folder`, going on where it stopped."""

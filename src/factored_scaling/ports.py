@@ -13,6 +13,10 @@ from factored_scaling.core.dataset import Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.scores import Trial
 
+# Notes of what is done before training; how far that is does not tell how far the training is.
+DEMONSTRATING, READING = "demonstrating", "reading frames"
+PREPARING = (DEMONSTRATING, READING)
+
 
 class Progress(Protocol):
     """Called with how much is done out of how much; may raise to stop the work at a safe point."""

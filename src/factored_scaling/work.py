@@ -22,7 +22,7 @@ from factored_scaling.errors import CheckpointError, FscError, InvalidInput, Lea
 from factored_scaling.exec.local import Line, Stopped
 from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.machine import limit_threads
-from factored_scaling.ports import Embedder, Progress
+from factored_scaling.ports import PREPARING, Embedder, Progress
 from factored_scaling.proxy import KIND
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
@@ -312,7 +312,8 @@ class _Group:
             for member in group:
                 if member.lost and not member.closed:
                     raise LeaseLost(f"run {member.run.id} was taken over")
-            self.line.say((stage, tuple(member.run.id for member in group), done, total, note))
+            kind = "prepare" if note in PREPARING else stage
+            self.line.say((kind, tuple(member.run.id for member in group), done, total, note))
 
         return progress
 

@@ -44,6 +44,24 @@ def test_where_no_bars_are_drawn_a_line_tells_now_and_then_how_far_it_is(
     ]
 
 
+def test_time_left_is_not_guessed_from_what_comes_before_training(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
+    with Bars(0, 1, 1) as bars:
+        now = 30.0
+        bars.hear(("prepare", (1,), 2, 4, "reading frames"))
+        now = 100.0
+        bars.hear(("prepare", (1,), 4, 4, "reading frames"))
+        now = 190.0
+        bars.hear(("train", (1,), 50, 100, "loss 0.1"))
+    assert capsys.readouterr().err.splitlines() == [
+        "run 1 preparing: 4 of 4 (reading frames)",
+        "run 1 training: 50 of 100 (1:50 left)",  # 90 s for 0.45 of the run
+    ]
+
+
 @pytest.mark.slow
 def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make_study(tmp_path).close()

@@ -99,6 +99,8 @@ def test_together_is_as_one_by_one(tmp_path: Path, dataset: Path, one_by_one: Pa
         log = (run_folder(folder, study.runs()[1].digest) / "log.txt").read_text()
     assert same_policies(one_by_one, folder)
     assert {message[1] for message in line.heard if message[0] == "train"} == {(1, 2, 3)}
+    reading = {message[0] for message in line.heard if message[4] == "reading frames"}
+    assert reading == {"prepare"}  # how far that is says nothing of the training
     assert [message[1] for message in line.heard if message[0] == "trained"] == [(1,), (2,), (3,)]
     assert "trained, one of 3 together" in log
 

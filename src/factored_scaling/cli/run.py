@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from factored_scaling.work import Message, WorkOptions
 
 MIXED = "curves may mix what does not belong together"
+STAGES = {"prepare": "preparing", "train": "training", "evaluate": "evaluating"}
 QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so often that something goes on
 
 
@@ -262,15 +263,21 @@ class Bars:
     def hear(self, message: Message) -> None:
         """Show one message of a worker."""
         kind, runs, done, total, note = message
-        if kind in ("train", "evaluate"):
+        if kind in STAGES:
             if runs not in self._tasks:  # also a group that has become smaller: its old bar goes
                 self._remove([group for group in self._tasks if set(group) & set(runs)])
                 self._tasks[runs] = self._progress.add_task("", total=total, note=note)
-            label = f"  {named(runs)} {'training' if kind == 'train' else 'evaluating'}"
+            label = f"  {named(runs)} {STAGES[kind]}"
             self._progress.update(self._tasks[runs], description=label, completed=done, total=total, note=note)
-            # training is nearly all of a run's time; rolling out is taken as the last tenth
-            share = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
-            self._share.update(dict.fromkeys(runs, share))
+            if kind == "prepare":
+                for run in runs:
+                    self._share.setdefault(run, 0.0)
+                if not self._finished():  # what is prepared once does not take its time again for every run
+                    self._begun = _now()
+            else:
+                # training is nearly all of a run's time; rolling out is taken as the last tenth
+                share = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
+                self._share.update(dict.fromkeys(runs, share))
             if not self._live and _now() - self._told >= QUIET_SECONDS:
                 self._told = _now()
                 self._console.print(
@@ -300,8 +307,11 @@ class Bars:
                 f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False, soft_wrap=True
             )
 
+    def _finished(self) -> float:
+        return self._done - self._first + sum(self._share.values())
+
     def _time_left(self) -> str:
-        finished = self._done - self._first + sum(self._share.values())
+        finished = self._finished()
         if finished < 0.2:
             return ""
         left = (_now() - self._begun) / finished * (self._total - self._first - finished)

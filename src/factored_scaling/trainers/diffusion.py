@@ -18,7 +18,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
-from factored_scaling.ports import Progress
+from factored_scaling.ports import READING, Progress
 from factored_scaling.trainers.embedder import ProxySettings, varied_factors
 from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome
@@ -154,13 +154,13 @@ class DiffusionTrainer:
         dataset, found = found_in(self.settings.dataset, ids)
         numbers, labels = dict(zip(ids, found, strict=True)), read_labels(dataset.root)
         for start in range(0, len(ids), AT_ONCE):
-            progress(start, len(ids), "reading frames")
+            progress(start, len(ids), READING)
             batch = ids[start : start + AT_ONCE]
             varied = {id_: labels[id_].factors[:1] if id_ in labels else () for id_ in batch}
             named = {numbers[id_]: (id_, next(iter(varied[id_]), None)) for id_ in batch}
             table = frame_table(dataset, named, self.settings.image_size, self.settings.cameras)
             self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
-        progress(len(ids), len(ids), "reading frames")
+        progress(len(ids), len(ids), READING)
 
 
 class DiffusionEmbedder:

@@ -13,6 +13,7 @@ from factored_scaling.data.lerobot.layout import ACTION, STATE
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures, resized
 from factored_scaling.data.lerobot.rows import vectors
 from factored_scaling.errors import InvalidInput
+from factored_scaling.ports import READING
 
 
 def frame_table(
@@ -36,7 +37,7 @@ def frame_table(
     parts: dict[int, tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]] = {}
     for done, (entry, table) in enumerate(read_episodes(dataset, episodes, (STATE, ACTION), chosen)):
         if progress is not None:
-            progress(done, len(episodes), "reading frames")
+            progress(done, len(episodes), READING)
         images = np.empty((entry.length, len(chosen), 3, image_size, image_size), dtype=np.uint8)
         for place, camera in enumerate(chosen):
             for frame, picture in enumerate(read_pictures(dataset, entry, table, camera)):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from factored_scaling.cli import COMMANDS, SECTIONS
+from factored_scaling.cli.group import MEANT
 from factored_scaling.cli.show import print_table
 
 Answer = subprocess.CompletedProcess[str]
@@ -49,6 +50,14 @@ def test_a_group_lists_its_commands_in_the_order_of_use_and_suggests_one(fsc: Fs
     assert order == sorted(order)
     answer = fsc("sheet", "colect")
     assert (answer.returncode, answer.stderr) == (2, "fsc: unknown command 'colect'; did you mean collect?\n")
+
+
+def test_what_other_tools_call_it_is_understood(fsc: Fsc) -> None:
+    answer = fsc("status", "my-study")
+    assert (answer.returncode, answer.stderr) == (2, "fsc: unknown command 'status'; did you mean runs?\n")
+    assert set(MEANT.values()) <= set(COMMANDS)
+    assert not set(MEANT) & set(COMMANDS)
+    assert "; known: " in fsc("dataset", "train").stderr  # only where the group has such a command
 
 
 @pytest.mark.parametrize("command", COMMANDS)

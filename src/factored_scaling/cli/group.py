@@ -13,6 +13,17 @@ from factored_scaling.cli import COMMANDS, help_text
 from factored_scaling.errors import FscError, installs
 from factored_scaling.version import __version__
 
+# What other tools call it, where no letters are alike.
+MEANT = {
+    "status": "runs",
+    "list": "runs",
+    "train": "run",
+    "create": "init",
+    "new": "init",
+    "allocate": "recommend",
+    "dashboard": "serve",
+}
+
 
 class Group(click.Group):
     """Commands in the order of use, each with its whole first sentence; a slip of the pen gets a suggestion."""
@@ -33,7 +44,9 @@ class Group(click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from factored_scaling.errors import suggest
 
-            raise click.UsageError(f"unknown command {args[0]!r}; {suggest(args[0], known)}")
+            meant = MEANT.get(args[0])
+            hint = f"did you mean {meant}?" if meant in known else suggest(args[0], known)
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

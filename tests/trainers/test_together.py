@@ -14,6 +14,7 @@ import torch
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import episode, features, write
 from tests.test_work import QuietLine, same_policies
+from tests.trainers.test_diffusion import TINY
 
 from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import LeaseLost
@@ -25,16 +26,6 @@ from factored_scaling.study import Study
 from factored_scaling.trainers import load_trainer, trainer_settings
 from factored_scaling.trainers.diffusion import DiffusionTrainer
 from factored_scaling.work import WorkOptions, carry_out_together, run_folder, work
-
-TINY: dict[str, Any] = {
-    "widths": [8, 8],
-    "encoder_width": 2,
-    "updates": 3,
-    "batch": 4,
-    "horizon": 4,
-    "execute": 2,
-    "image_size": 16,
-}
 
 
 def make_study(folder: Path, dataset: Path, **policy: Any) -> Study:

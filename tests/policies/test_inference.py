@@ -122,5 +122,6 @@ def test_captured_decisions_are_the_plain_ones(make_dots: Callable[..., FrameTab
         begun = [sampler.begin(*given) for sampler in samplers]
         for member, pending in zip(members, begun, strict=True):
             expected = member.sample(*(tensor.to("cuda") for tensor in given))
-            torch.testing.assert_close(pending.wait(), expected, atol=1e-3, rtol=0)
+            # 300 samples are decided in parts, by other kernels, which round to ten bits
+            torch.testing.assert_close(pending.wait(), expected, atol=5e-3, rtol=0)
     assert not any(sampler.failure for sampler in samplers)

@@ -18,7 +18,12 @@ from factored_scaling.policies.many import Job, _identity, train_many
 from factored_scaling.policies.training import identity_of
 from factored_scaling.policies.windows import DeviceFrames
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+# compiling, torch warns of itself and of matrix products that could be faster
+ON_A_GPU = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("default"),
+]
+DEVICES = ["cpu", pytest.param("cuda", marks=ON_A_GPU)]
 
 
 def silent(done: int, total: int, note: str = "") -> None: ...

@@ -275,16 +275,16 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
         axes.plot(
             [row.low, row.high], [place, place], color=colour, linewidth=2, solid_capstyle="butt", label="interval"
         )
-        axes.plot([row.measured], [place], "o", ms=8, color=colour, mec=PAPER, mew=1, label="measured", zorder=4)
+        dot: dict[str, Any] = {"marker": "o", "ls": "", "color": colour, "zorder": 4, "clip_on": False}
+        hope: dict[str, Any] = {"marker": "D", "ls": "", "mfc": PAPER, "mec": colour, "zorder": 3, "clip_on": False}
+        axes.plot([row.measured], [place], ms=8, mec=PAPER, mew=1, label="measured", **dot)
         if len(row.seeds) > 1:
-            every = [score for _, score in row.seeds]
-            axes.plot(every, [place - 0.24] * len(every), "o", ms=3.5, color=colour, label="seed", zorder=4)
-            hopes = [promised for promised, _ in row.seeds if promised is not None]
-            axes.plot(hopes, [place - 0.24] * len(hopes), "D", ms=3, mfc=PAPER, mec=colour, mew=0.9, zorder=3)
+            # a line for each, so that equal ones are seen and what was promised stands beside what was measured
+            lines = place - 0.2 - np.arange(len(row.seeds)) * min(0.12, 0.36 / len(row.seeds))
+            axes.plot([score for _, score in row.seeds], lines, ms=3.5, label="seed", **dot)
+            axes.plot([math.nan if a is None else a for a, _ in row.seeds], lines, ms=3, mew=0.9, **hope)
         if row.predicted is not None:
-            axes.plot(
-                [row.predicted], [place], "D", ms=6.5, mfc=PAPER, mec=colour, mew=1.6, label="predicted", zorder=3
-            )
+            axes.plot([row.predicted], [place], ms=6.5, mew=1.6, label="predicted", **hope)
         far: dict[str, Any] = {
             "xycoords": ("axes fraction", "data"),
             "textcoords": "offset points",

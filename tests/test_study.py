@@ -15,6 +15,7 @@ import pytest
 
 from factored_scaling import Dataset, Episode, Results, Study, StudySpec, Trial
 from factored_scaling.errors import FscError, InvalidInput, LeaseLost, NotEnoughData, StudyMissing, UnknownFactor
+from factored_scaling.store import Store
 
 SPEC = StudySpec({"camera_pose": 6, "lighting": 6, "table": 3}, construction="one", points=3, name="lab")
 SHORT = 0.3  # seconds of a lease that is meant to run out
@@ -311,6 +312,29 @@ def test_a_study_that_cannot_be_made_leaves_no_file(tmp_path: Path) -> None:
         Study.create(SPEC.changed(name="x" * 500), tmp_path / "study.db")
     assert list(tmp_path.iterdir()) == []
     Study.create(SPEC, tmp_path / "study.db").close()
+
+
+def test_a_study_that_cannot_be_made_leaves_other_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "study.db.old").write_bytes(b"put aside")
+    with pytest.raises(InvalidInput):
+        Study.create(SPEC.changed(name="x" * 500), tmp_path / "study.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db.old"]
+
+
+def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Store.open
+
+    def late(address: Path, **options: Any) -> Store:
+        """Another process makes the study after this one has seen that there is none."""
+        monkeypatch.setattr(Store, "open", opened)
+        Study.create(SPEC, address).close()
+        return opened(address, **options)
+
+    monkeypatch.setattr(Store, "open", late)
+    with pytest.raises(InvalidInput, match="already a study 'lab'"):
+        Study.create(SPEC, tmp_path / "study.db")
+    with Study.open(tmp_path / "study.db") as study:
+        assert len(study.runs()) == 7
     with pytest.raises(InvalidInput, match="already a study"):
         Study.create(SPEC, tmp_path / "study.db")
     with Study.open(tmp_path / "study.db") as study:  # the one that was there is untouched

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,17 +61,22 @@ class Study:
         """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`."""
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         check_counts(spec, data)
-        new = isinstance(address, Path) and not address.exists()
+        fresh = isinstance(address, Path) and not address.exists()
         store = Store.open(address, create=True)
+        made: int | None = None
         try:
-            study = cls(store, store.create_study(spec.name, spec, data), spec)
+            made = store.create_study(spec.name, spec, data)
+            study = cls(store, made, spec)
             if planned:
                 study.plan()
         except BaseException:
-            store.close()
-            if new:  # an empty record would stand in the way of the next try
-                for left in Path(address).parent.glob(f"{glob.escape(Path(address).name)}*"):
-                    left.unlink()
+            # an empty record would stand in the way of the next try; another process may have made it meanwhile
+            try:
+                forlorn = fresh and all(row.id == made for row in store.studies())
+            finally:
+                store.close()
+            if forlorn:
+                Store.discard(Path(address))
             raise
         return study
 

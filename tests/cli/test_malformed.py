@@ -345,6 +345,15 @@ def test_databases(fsc: Fsc, tmp_path: Path, study: Path) -> None:
     one_line(fsc("runs", f"sqlite:///{tmp_path}/two.db"), "name it", "fold-towel, second")
 
 
+def test_an_export_that_cannot_be_read_leaves_what_was_put_aside(fsc: Fsc, tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    folder.mkdir()
+    (folder / "study.db.old").write_bytes(b"put aside")
+    (tmp_path / "study.json").write_text("{}")
+    one_line(fsc("import", folder, tmp_path / "study.json"), "study.json", "expected the fields")
+    assert [path.name for path in folder.iterdir()] == ["study.db.old"]
+
+
 @pytest.mark.parametrize(
     "content", [b"not a database at all, but long enough to look at" * 99, b"SQLite format 3\0" + b"x" * 4096]
 )

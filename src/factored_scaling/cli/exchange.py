@@ -95,8 +95,7 @@ def _load(study: str, file: Path) -> None:
             began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]
             write_spec(now.changed(factors=began, nominal=first.nominal), folder / "study.yaml")
     except BaseException as error:
-        for left in folder.glob("study.db*"):
-            left.unlink()
+        Store.discard(folder / "study.db")
         if new:
             folder.rmdir()
         raise error.at(str(file)) if isinstance(error, InvalidInput) else error from None

@@ -63,6 +63,12 @@ class Store:
             raise
         return cls(database)
 
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Remove an SQLite file that came to nothing: it and what SQLite keeps beside it, and no other file."""
+        for kept in ("", "-wal", "-shm", "-journal"):
+            path.with_name(f"{path.name}{kept}").unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close every connection."""
         self._database.close()

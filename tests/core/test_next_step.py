@@ -136,3 +136,20 @@ def test_another_seed_is_one_that_was_not_trained_whatever_the_order_of_rows() -
     measured = Results.from_rows(rows)
     advice = advise(fit_surface(spec, measured), measured, 20)
     assert [step.seed for step in advice.steps if step.kind == "seed"] == [3]
+
+
+def test_a_policy_that_is_listed_under_every_curve_was_measured_once() -> None:
+    spec = StudySpec({"camera": 6, "light": 6}, construction="one")
+
+    def rows(combination: str, n: int, *scores: float) -> list[dict[str, object]]:
+        return [
+            {"combination": combination, "n": n, "factor": name, "score": score, "trials": 40}
+            for name, score in zip(spec.names, scores, strict=True)
+        ]
+
+    listed = [*rows("camera", 0, 0.2, 0.5), *rows("light", 0, 0.5, 0.1), *rows("camera", 6, 0.6, 0.4)]
+    once, twice = Results.from_rows(listed), Results.from_rows([*listed, *rows("light", 6, 0.6, 0.4)])
+    surface = fit_surface(spec, once, effort=Effort(draws=64))
+    advice = advise(surface, twice, 20)
+    assert {step.trials for step in advice.steps} == {80}
+    assert advice == advise(surface, once, 20)

@@ -117,6 +117,16 @@ def test_factor_scores_are_those_of_the_full_data_policy() -> None:
     assert scores == pytest.approx({"camera": 0.5, "lighting": 0.4, "table": 0.7})
 
 
+def test_factor_scores_count_a_policy_that_is_listed_under_every_curve_once() -> None:
+    first = {"factor": "table", "trials": 10, "seed": 0}
+    rows = [
+        under("table", 20, 0.2, **first),
+        under("camera+lighting", 60, 0.2, **first),
+        under("table", 20, 0.8, **first | {"seed": 1}),
+    ]
+    assert factor_scores(SPEC, Results.from_rows(rows)) == pytest.approx({"table": 0.5})
+
+
 @pytest.mark.parametrize("score", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), Decimal("0.5"), np.array(0.5)])
 def test_a_row_takes_numbers_of_other_kinds(score: Any) -> None:
     row = Results.from_rows([{"combination": "table", "n": np.int64(5), "score": score, "trials": np.uint16(7)}]).rows[

@@ -112,3 +112,10 @@ def test_run_lines_pool_what_belongs_to_one_policy() -> None:
     assert second.demos == {"camera_pose": 30, "lighting": 0}
     assert second.score is not None
     assert score_words(second.score) == "30.0%"
+
+
+def test_run_lines_count_a_policy_that_is_listed_under_every_curve_once() -> None:
+    spec = StudySpec({"a": 4, "b": 4}, construction="one")
+    rows = [{"combination": name, "n": 4, "score": 0.6, "trials": 50} for name in spec.names]
+    (line,) = run_lines(spec, Results.from_rows(rows))
+    assert line.score == known_score(0.6, 50)

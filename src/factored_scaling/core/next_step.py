@@ -16,7 +16,7 @@ import numpy as np
 
 from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.design import plan
-from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import Surface
 from factored_scaling.core.surface_model import Floats
@@ -152,8 +152,7 @@ Demos = tuple[int, ...]
 def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
     """Policies with their scores; of several seeds the highest, which stands for its training set."""
     found: dict[tuple[Demos, int], dict[str, tuple[float, int]]] = {}
-    for row in results.rows:
-        demos, _ = resolve(spec, row)
+    for _, row, demos in distinct(spec, results):
         scores = found.setdefault((demos, row.seed or 0), {})
         name = row.factor[0] if len(row.factor) == 1 and row.factor[0] in spec.names else ""
         before, count = scores.get(name, (0.0, 0))

@@ -130,8 +130,7 @@ def factor_scores(spec: StudySpec, results: Results) -> dict[str, float]:
     """Score of the full-data policy on each factor's own variations, where measured: Greedy's signal."""
     full = tuple(spec.sizes.values())
     sums: dict[str, list[tuple[float, int | None]]] = {}
-    for row in results.rows:
-        demos, _ = resolve(spec, row)
+    for _, row, demos in distinct(spec, results):
         if demos == full and len(row.factor) == 1 and row.factor[0] != ALL_FACTORS:
             sums.setdefault(row.factor[0], []).append((row.score, row.trials))
     return {name: _mean(sums[name])[0] for name in spec.names if name in sums}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from factored_scaling.core.recommend import Recommendation
-from factored_scaling.core.results import Results, resolve
+from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.scores import Score, known_score, pooled
 from factored_scaling.core.spec import StudySpec
 
@@ -65,8 +65,7 @@ class ReportInput:
 def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
     """The run table of someone who keeps no runs, only results: one line per training set and seed."""
     groups: dict[tuple[tuple[int, ...], int | None], list[tuple[tuple[str, ...], Score]]] = {}
-    for row in results.rows:
-        demos, _ = resolve(spec, row)
+    for _, row, demos in distinct(spec, results):
         groups.setdefault((demos, row.seed), []).append((row.factor, known_score(row.score, row.trials)))
     lines = []
     for number, ((demos, seed), scores) in enumerate(groups.items(), start=1):

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.conftest import run_fsc
-from tests.data.lerobot_cases import CAMERA, episode, write
+from tests.data.lerobot_cases import CAMERA, episode, features, write
 
 from factored_scaling.cli.offline import all_frames
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
+from factored_scaling.data.lerobot.layout import Feature
+from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.diffusion import load_policy
 from factored_scaling.study import Study
@@ -180,3 +182,20 @@ def test_held_out_scenes_are_embedded_as_the_policy_sees_them(dataset: Path, tmp
     assert not np.allclose(held_out[0], held_out[1])
     assert embedder.factors() == [None] * 6
     assert trainer(dataset, tmp_path).embedder(silent) is None
+
+
+def test_wide_held_out_scenes_are_embedded_at_the_shape_that_the_policy_was_trained_at(tmp_path: Path) -> None:
+    wide = {**features(), CAMERA: Feature("image", (12, 20, 3), ["height", "width", "channels"])}
+    rng = np.random.default_rng(0)
+    with DatasetWriter(tmp_path / "data", 10, wide) as writer:
+        for seed in range(3):
+            writer.add({**episode(seed, 4), CAMERA: rng.integers(0, 256, (4, 12, 20, 3)).astype(np.uint8)}, "pick")
+    settings = {"kind": "diffusion", "dataset": "data", "proxy": {"held_out": "data"}}
+    # a mean over the feature map takes pictures of any shape, and would hide a wrong one
+    made = load_trainer(settings, {**TINY, "pool": "mean"}, tmp_path, "cpu")
+    run = RunSpec(tuple(episode_ids(LerobotDataset.open(tmp_path / "data")).values()), policy=TINY)
+    made.train(run, tmp_path / "run", silent)
+    embedder = made.embedder(silent)
+    assert embedder is not None
+    held_out = embedder.embed_held_out(tmp_path / "run", run)
+    assert np.allclose(held_out, embedder.embed(tmp_path / "run", run.episodes), atol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ class DiffusionEmbedder:
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
         """One row per episode of the held-out dataset, in the order of their numbers."""
         from factored_scaling.data.lerobot.dataset import LerobotDataset
-        from factored_scaling.data.lerobot.pictures import first_pictures
+        from factored_scaling.data.lerobot.pictures import first_pictures, resized
 
         settings = self._trainer.settings
         names = settings.cameras or LerobotDataset.open(settings.dataset).cameras
@@ -187,7 +188,7 @@ class DiffusionEmbedder:
         if missing:
             hint = f"it has {', '.join(held_out.cameras)}"
             raise InvalidInput(f"has no {missing[0]}, which the policy looks at", where=str(held_out.root), hint=hint)
-        seen = [first_pictures(held_out, name, settings.image_size) for name in names]
+        seen = [first_pictures(held_out, name, partial(resized, size=settings.image_size)) for name in names]
         rows = [np.stack([pictures[e.index] for pictures in seen]) for e in held_out.episodes]
         return self._embedded(folder, np.stack(rows).transpose(0, 1, 4, 2, 3))
 

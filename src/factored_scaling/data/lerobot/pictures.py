@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
 from factored_scaling.data.lerobot.rows import read_rows
 from factored_scaling.data.lerobot.video import read_video
 from factored_scaling.errors import InvalidInput
+
+Sized = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 
 def read_pictures(
@@ -44,18 +46,17 @@ def read_episodes(
 
 
 def first_pictures(
-    dataset: LerobotDataset, camera: str, size: int | None = None, indices: Iterable[int] | None = None
+    dataset: LerobotDataset, camera: str, sized: Sized = lambda picture: picture, indices: Iterable[int] | None = None
 ) -> dict[int, NDArray[np.uint8]]:
-    """The first frame of each episode by its number; with `size`, fitted into a square of that side."""
-    found = {}
-    for entry, table in read_episodes(dataset, indices, cameras=[camera]):
-        picture = next(read_pictures(dataset, entry, table, camera, [0]))
-        found[entry.index] = picture if size is None else fitted(picture, size)
-    return found
+    """The first frame of each episode by its number, `resized` for a policy or `fitted` for people."""
+    return {
+        entry.index: sized(next(read_pictures(dataset, entry, table, camera, [0])))
+        for entry, table in read_episodes(dataset, indices, cameras=[camera])
+    }
 
 
 def resized(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """The picture at size × size, averaged rather than picked where it shrinks."""
+    """The picture at size × size as policies see it, averaged rather than picked where it shrinks."""
     if picture.shape[:2] == (size, size):
         return picture
     from PIL import Image

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import Check
-from factored_scaling.data.lerobot.pictures import first_pictures
+from factored_scaling.data.lerobot.pictures import first_pictures, fitted
 from factored_scaling.errors import InvalidInput, UnknownName
 
 SIDE = 144  # pixels of a thumbnail
@@ -50,7 +51,7 @@ def write_sheet(
         raise InvalidInput("has no camera", where=str(dataset.root))
     if camera is not None and camera not in dataset.cameras:
         raise UnknownCamera(camera, dataset.cameras)
-    pictures = first_pictures(dataset, camera or dataset.cameras[0], SIDE, indices)
+    pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE), indices)
     groups: dict[str, list[int]] = {name: [] for name in (UNLABELLED, *check.counts)}
     for index in sorted(pictures):
         groups[check.labels[index].text if index in check.labels else UNLABELLED].append(index)

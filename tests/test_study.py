@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -305,6 +306,22 @@ def test_real_episodes(tmp_path: Path) -> None:
     ):
         Study.create(StudySpec({"lamp": 2, "table": 1}), tmp_path / "b.db", Dataset(episodes))
     assert not (tmp_path / "b.db").exists()
+
+
+def test_two_who_extend_at_once_lose_nothing(path: Path) -> None:
+    def recorded() -> Iterator[Episode]:
+        """Somebody else's round begins while this one is being put together."""
+        with Study.open(path) as other:
+            other.extend({"lighting": 4})
+        yield Episode("friday-1", "table")
+
+    with Study.open(path) as study:
+        with pytest.raises(InvalidInput, match="round 1 cannot be added, the next one is round 2"):
+            study.extend(recorded())
+        assert study.spec.sizes == {"camera_pose": 6, "lighting": 10, "table": 3}
+        study.extend([Episode("friday-1", "table")])
+        assert study.spec.sizes == {"camera_pose": 6, "lighting": 10, "table": 4}
+        assert study.dataset.count("lighting") == 10
 
 
 def test_a_study_that_cannot_be_made_leaves_no_file(tmp_path: Path) -> None:

@@ -205,8 +205,9 @@ class Study:
 
     def record(self, run_id: int, trials: Sequence[Trial]) -> int:
         """Append trials to a run that is not finished yet; returns how many were new."""
+        spec = self.spec
         for trial in trials:
-            check_factors(trial.factor, self.spec)
+            check_factors(trial.factor, spec)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id))
 
     def finish(self, run_id: int) -> None:
@@ -312,7 +313,9 @@ class Study:
         added = {name: sum(episode.factor == name for episode in episodes) for name in spec.names}
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
-        self.store.add_round(self.id, grown, current.dataset.extended(episodes), dict(order) if order else None)
+        # the next after the one that was looked at: another's round in between would lose what it collected
+        data, followed = current.dataset.extended(episodes), dict(order) if order else None
+        self.store.add_round(self.id, grown, data, followed, index=current.index + 1)
         if planned:
             self.plan()
         return self.round

@@ -129,13 +129,15 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
         '{"a": 1}',
     ]
     policy = {"name": "a b", "depth": {"x": True}}
-    settings = {"command": [sys.executable, "-c", show, *words], "environment": {"FSC_MINE": "{seed}"}}
+    own = {"FSC_MINE": "{seed}", "FSC_ALL": "{episodes*}", "FSC_AGAIN": "{resume}"}
+    settings = {"command": [sys.executable, "-c", show, *words], "environment": own}
     load_trainer(settings, policy, tmp_path, "cuda:1").train(
         RunSpec(("b", "a c"), policy=policy, seed=7), folder(tmp_path), Heard()
     )
     argv, environment = json.loads((tmp_path / "run" / "train.log").read_text())
     assert argv == ["b,a c", "b", "a c", "7", "cuda:1", "a b true", "{seed}", '{"a": 1}']
     assert (environment["FSC_SEED"], environment["FSC_MINE"], environment["FSC_RESUME"]) == ("7", "7", "0")
+    assert (environment["FSC_ALL"], environment["FSC_AGAIN"]) == ("b a c", "")
     whole = json.loads(Path(environment["FSC_RUN_FILE"]).read_text())
     assert (whole["seed"], whole["episodes"]) == (7, ["a c", "b"])
 

@@ -95,6 +95,24 @@ def test_a_failed_start_without_a_checkpoint_is_started_anew(home: Path) -> None
     assert "--resume=true" not in command(home)
 
 
+def test_placeholders_in_the_environment_are_filled_in(home: Path) -> None:
+    told = (
+        "import json, os; json.dump({'scores': 0.5, 'metrics': dict(os.environ)}, open(os.environ['FSC_RESULT'], 'w'))"
+    )
+    environment = {"DOUBLE_PAUSE": "0.00{seed}", "LABEL": "{policy.type} in {checkpoint}"}  # a pause must be a number
+    made = trainer(home, evaluate=[sys.executable, "-c", told], environment=environment)
+    made.train(run(home, 0), home / "run", Heard())
+    metrics = made.outcome(run(home, 0), home / "run", (), Heard()).metrics
+    assert (metrics["DOUBLE_PAUSE"], metrics["LABEL"]) == ("0.003", f"diffusion in {(home / 'run' / LAST).resolve()}")
+
+
+def test_a_folder_that_is_not_there_is_told(home: Path) -> None:
+    made = trainer(home, evaluate="true", directory="nowhere")
+    made.train(run(home, 0), home / "run", Heard())
+    with pytest.raises(InvalidInput, match=r"trainer\.directory: .*nowhere: no such folder"):
+        made.outcome(run(home, 0), home / "run", (), Heard())
+
+
 def test_a_pretrained_policy_that_was_not_loaded_is_refused_at_once(home: Path) -> None:
     policy = {"preset": "pi0", "options": {"pretrained_path": str(home / "nowhere")}}
     made = trainer(home, policy, environment={"DOUBLE_PAUSE": "0.05"})

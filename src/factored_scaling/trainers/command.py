@@ -20,9 +20,9 @@ from factored_scaling.trainers.process import Hear
 from factored_scaling.trainers.steps import PLACEHOLDERS, Step
 from factored_scaling.trainers.template import check, fill, plain, words
 
-# "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
 MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and the next may take their folders
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
+# "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
 _STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
 
 
@@ -131,14 +131,11 @@ class CommandTrainer:
             return
         settings = self.settings
         directory = (self.folder / settings.directory).resolve()
-        if not directory.is_dir():
-            raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
         values = step.values()
         resuming = step.begun and (not settings.resume_if or any(step.folder.glob(settings.resume_if)))
         values["resume"] = fill(settings.resume, values, "trainer.resume") if resuming else []
         command = fill(line, values, "trainer.command" if name == "train" else "trainer.evaluate")
-        own = {key: fill([text], values, "trainer.environment")[0] for key, text in settings.environment.items()}
-        environment = step.environment(values, own, resuming)
+        environment = step.environment(values, settings.environment, resuming)
         step.carry_out(command, directory, environment, listener(settings.progress, progress), settings.patience)
 
 

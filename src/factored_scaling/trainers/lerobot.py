@@ -204,7 +204,8 @@ class LerobotTrainer:
         resuming = (step.folder / LAST / "train_config.json").exists()
         if not resuming:  # LeRobot refuses a folder that is there already
             shutil.rmtree(step.folder / "lerobot", ignore_errors=True)
-        environment = step.environment(step.values(), self.settings.common.environment, resuming)
+        values = {**step.values(), "checkpoint": str(step.folder / LAST), "resume": []}
+        environment = step.environment(values, self.settings.common.environment, resuming)
         hear = _listener(self.policy, step.folder, progress)
 
         def check() -> None:
@@ -229,9 +230,8 @@ class LerobotTrainer:
             values = {**step.values(), "checkpoint": str(checkpoint), "resume": []}
             command = fill(common.evaluate, values, "trainer.evaluate")
             environment = step.environment(values, common.environment, False)
-            step.carry_out(
-                command, self.folder / common.directory, environment, listener("", progress), common.patience
-            )
+            directory = (self.folder / common.directory).resolve()
+            step.carry_out(command, directory, environment, listener("", progress), common.patience)
         return outcome.with_evaluation(measured(step.result, factors))
 
     def embedder(self, progress: Progress) -> LerobotEmbedder | None:

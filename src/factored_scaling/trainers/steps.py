@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from factored_scaling.core.design import RunSpec
+from factored_scaling.errors import InvalidInput
 from factored_scaling.files import write_text
 from factored_scaling.trainers.process import Hear, run_command
-from factored_scaling.trainers.template import Value, plain
+from factored_scaling.trainers.template import Value, fill, plain
 
 PLACEHOLDERS = (
     "episodes",
@@ -81,13 +82,13 @@ class Step:
         }
 
     def environment(self, values: Mapping[str, Value], own: Mapping[str, str], resuming: bool) -> dict[str, str]:
-        """The program's environment: ours, what the placeholders say, and the study's own settings."""
+        """The program's environment: ours, what the placeholders say, and the study's own settings, filled in."""
         return {
             "PYTHONUNBUFFERED": "1",  # or a Python program's progress arrives in lumps of 8 kB
             **os.environ,
             **{f"FSC_{name.upper()}": str(values[name]) for name in _TOLD},
             "FSC_RESUME": "1" if resuming else "0",
-            **own,
+            **{key: " ".join(fill([text], values, "trainer.environment")) for key, text in own.items()},
         }
 
     def carry_out(
@@ -100,6 +101,8 @@ class Step:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """Run the program; `check` looks at what it left before the step counts as finished."""
+        if not directory.is_dir():
+            raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
         note = {
             "command": list(command),
             "directory": str(directory),

@@ -103,27 +103,23 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
 
 def read_pool(path: Path) -> Dataset:
     """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are left alone."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-    place = _name(path)
+    episodes = []
     try:
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        key = "episode" if "episode" in header else "id"
-        for needed in (key, "factor"):
-            if needed not in header:
-                what, hint = f"no column {needed!r}", "a pool has the columns episode and factor"
-                raise InvalidInput(what, where=f"{place}: header", hint=hint)
-        episodes = []
-        for number, cells in enumerate(reader, start=1):
-            id_, factor = ((cells[column] or "").strip() for column in (key, "factor"))
-            if not id_:
-                raise InvalidInput("missing", where=f"{place}: row {number}, column {key}")
-            episodes.append(Episode(id_, None if factor in ("", "nominal") else factor))
+        for place, cells in read_table(path, _check_pool):
+            key = "episode" if "episode" in cells else "id"
+            if not cells[key]:
+                raise InvalidInput("missing", where=f"{place}, column {key}")
+            episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
         return Dataset(tuple(episodes))
-    except csv.Error as error:
-        raise InvalidInput(f"not valid CSV ({error})", where=place) from None
     except InvalidInput as error:
-        raise error if error.where else error.at(place) from None
+        raise (error if error.where.startswith(_name(path)) else error.at(_name(path))) from None
+
+
+def _check_pool(header: Sequence[str], place: str) -> None:
+    for needed in ("episode" if "id" not in header else "id", "factor"):
+        if header.count(needed) != 1:
+            what = f"column {needed!r} appears twice" if needed in header else f"no column {needed!r}"
+            raise InvalidInput(what, where=place, hint="a pool has the columns episode and factor")
 
 
 def read_json(path: Path) -> Any:

@@ -125,7 +125,7 @@ def test_recommend_chooses_episodes_from_a_pool(fsc: Fsc, screening: Path) -> No
         (("next", "{}", "{}/results.csv", "--budget", "9", "--add"), "--add: there is no record"),
         (("recommend", "{}", "{}/results.csv", "--budget", "9", "--out", "x.csv"), "--out: episodes can be written"),
         (("recommend", "{}", "{}/results.csv", "--budget", "9", "--pool", "{}/none.csv"), "none.csv"),
-        (("recommend", "{}", "{}/results.csv", "--budget", "9", "--pool", "{}/results.csv"), "no column 'id'"),
+        (("recommend", "{}", "{}/results.csv", "--budget", "9", "--pool", "{}/results.csv"), "no column 'episode'"),
     ],
 )
 def test_mistakes_are_one_line(fsc: Fsc, screening: Path, args: tuple[str, ...], what: str) -> None:

@@ -49,9 +49,13 @@ def test_a_pool_is_read_from_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("name,factor\n1,a\n", "header: no column 'id'"),
+        ("name,factor\n1,a\n", "header (line 1): no column 'episode'"),
         ("episode\n1\n", "no column 'factor'"),
-        ("episode,factor\n,a\n", "row 1, column episode: missing"),
+        ("id,factor,factor\n1,a,b\n", "column 'factor' appears twice"),
+        ("episode,factor\n,a\n", "row 1 (line 2), column episode: missing"),
+        ("episode,factor\ne1,a\n\ne2\n", "row 2 (line 4), column factor: 1 cells where the header has 2"),
+        ("episode,factor\ne1,a,b\n", "3 cells where the header has 2"),
+        ("episode,factor\n", "has a header but no rows"),
         ("episode,factor\ne1,a\ne1,b\n", "'e1' is listed twice"),
         ("", "is empty"),
     ],

@@ -141,6 +141,7 @@ def test_a_table_labels_by_number_range_or_id(made: Path) -> None:
         ("episode,factor\none,a\n", "line 2, column episode: expected numbers of episodes"),
         ("episode,factor\n1,a b\n", "line 2, column factor: 'a b' cannot name a factor"),
         ("episode,factor\n1\n", "line 2: 1 cells where the header has 2"),
+        ("episode,factor\n1,lighting = dim\n", "line 2, column factor: 'lighting = dim' cannot name a factor"),
         ("id,factor\nxyz,a\n", "no episode with id 'xyz'"),
         ("episode,factor\n", "has no rows"),
     ],

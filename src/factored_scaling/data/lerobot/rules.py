@@ -83,7 +83,7 @@ def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dic
             if len(cells) != len(header):
                 raise InvalidInput(f"{len(cells)} cells where the header has {len(header)}", where=place)
             row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            factors, _ = _label(row["factor"], f"{place}, column factor")
+            factors = factor_names(row["factor"], f"{place}, column factor")
             words = Said(factors, row.get("value", ""), place)
             for index in _rows_meant(dataset, row, numbers, place):
                 _add(said, index, words)

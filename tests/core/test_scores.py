@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factored_scaling import InvalidInput, Trial
-from factored_scaling.core.scores import bootstrap_mean, result_of, summarise, wilson
+from factored_scaling.core.scores import bootstrap_mean, known_result, known_score, result_of, summarise, wilson
 
 
 def solved_wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -145,3 +145,13 @@ def test_a_trial_refuses_what_names_no_factors(factor: Any) -> None:
 def test_a_trial_needs_a_key(key: Any) -> None:
     with pytest.raises(InvalidInput, match="needs a key"):
         Trial(key, 1.0)
+
+
+def test_means_of_one_policy_become_one_result() -> None:
+    light, table = ("light",), ("table",)
+    result = known_result([(light, 0.2, 10), (table, 0.5, 20), (light, 0.8, 30)])  # two sources told of light
+    assert result.overall == known_score(0.6, 60)
+    assert result.by_factor == {light: known_score(0.65, 40), table: known_score(0.5, 20)}
+    result = known_result([(light, 0.2, 10), ((), 0.5, None), ((), 0.7, 10)])
+    assert result.overall == known_score(0.6, None)
+    assert result.by_factor == {light: known_score(0.2, 10)}

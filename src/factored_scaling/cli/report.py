@@ -126,23 +126,20 @@ def run_lines(target: Target, spec: StudySpec, measured: Results, recorded: bool
 
 def recorded_lines(study: Study) -> list[RunLine]:
     """One line per run of a study, with scores where there are any."""
-    from factored_scaling.core.scores import known_score, pooled, result_of
+    from factored_scaling.core.scores import known_result, result_of
     from factored_scaling.report import RunLine
 
     trials, means = study.store.study_trials(study.id), study.store.study_scores(study.id)
     lines = []
     for run in study.runs():
         label = f"{run.id} ({run.digest[:8]})"
-        told = means.get(run.id, [])
         if run.id in trials:
             result = result_of(trials[run.id])
-            by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
-            lines.append(RunLine(label, run.demos, run.seed, run.state, result.overall, by_factor))
-        elif told:
-            overall = [m for m in told if not m.factor] or told
-            score = pooled([known_score(m.score, m.trials) for m in overall])
-            by_factor = {"+".join(m.factor): known_score(m.score, m.trials) for m in told if m.factor}
-            lines.append(RunLine(label, run.demos, run.seed, run.state, score, by_factor))
+        elif run.id in means:
+            result = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id])
         else:
             lines.append(RunLine(label, run.demos, run.seed, run.state))
+            continue
+        by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
+        lines.append(RunLine(label, run.demos, run.seed, run.state, result.overall, by_factor))
     return lines

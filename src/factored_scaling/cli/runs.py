@@ -11,7 +11,7 @@ import click
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.checks import percentage
-from factored_scaling.core.scores import Result, Score, Trial, known_score, pooled, result_of, summarise
+from factored_scaling.core.scores import Result, Score, Trial, known_result, result_of, summarise
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
@@ -298,9 +298,7 @@ def _result(study: Study, run: RunRow) -> Result | None:
 
 def _told(study: Study, run: RunRow) -> Score:
     """The run's score from means that were told; over 0 trials when their number is unknown."""
-    told = study.store.scores(run.id)
-    overall = [m for m in told if not m.factor] or told
-    return pooled([known_score(m.score, m.trials) for m in overall])
+    return known_result((mean.factor, mean.score, mean.trials) for mean in study.store.scores(run.id)).overall
 
 
 def _summary(study: Study, run_id: int) -> str:

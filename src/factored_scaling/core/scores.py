@@ -140,3 +140,14 @@ def pooled(scores: Sequence[Score]) -> Score:
         trials = sum(score.trials for score in scores)
         return known_score(sum(score.mean * score.trials for score in scores) / trials, trials)
     return known_score(sum(score.mean for score in scores) / len(scores), None)
+
+
+def known_result(means: Iterable[tuple[tuple[str, ...], float, int | None]]) -> Result:
+    """What means say of one policy; each is the factors varied, the score, and its trials where they are known.
+
+    Means that name no factor are over everything. Where there are none, all together stand for it.
+    """
+    scores = [(factor, known_score(mean, trials)) for factor, mean, trials in means]
+    overall = [score for factor, score in scores if not factor] or [score for _, score in scores]
+    by_factor = {factor: pooled([s for f, s in scores if f == factor]) for factor, _ in scores if factor}
+    return Result(pooled(overall), by_factor)

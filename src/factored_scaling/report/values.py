@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from factored_scaling.core.recommend import Recommendation
-from factored_scaling.core.results import Results, distinct
-from factored_scaling.core.scores import Score, known_score, pooled
+from factored_scaling.core.results import Results, Row, distinct
+from factored_scaling.core.scores import Score, known_result
 from factored_scaling.core.spec import StudySpec
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class ReportInput:
 
 def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
     """The run table of someone who keeps no runs, only results: one line per training set and seed."""
-    groups: dict[tuple[tuple[int, ...], int | None], list[tuple[tuple[str, ...], Score]]] = {}
+    groups: dict[tuple[tuple[int, ...], int | None], list[Row]] = {}
     for _, row, demos in distinct(spec, results):
-        groups.setdefault((demos, row.seed), []).append((row.factor, known_score(row.score, row.trials)))
+        groups.setdefault((demos, row.seed), []).append(row)
     lines = []
-    for number, ((demos, seed), scores) in enumerate(groups.items(), start=1):
-        by_factor = {"+".join(factor): pooled([s for f, s in scores if f == factor]) for factor, _ in scores if factor}
-        overall = [score for factor, score in scores if not factor] or [score for _, score in scores]
+    for number, ((demos, seed), rows) in enumerate(groups.items(), start=1):
+        result = known_result((row.factor, row.score, row.trials) for row in rows)
+        by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
         named = dict(zip(spec.names, demos, strict=True))
-        lines.append(RunLine(f"policy {number}", named, seed, "measured", pooled(overall), by_factor))
+        lines.append(RunLine(f"policy {number}", named, seed, "measured", result.overall, by_factor))
     return tuple(lines)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.scores import Score, known_score, pooled, summarise
+from factored_scaling.core.scores import Score, known_result, summarise
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
 from factored_scaling.store import RoundRow, RunRow
@@ -126,8 +126,7 @@ class Overview:
     def _measured(self, run: RunRow) -> Score:
         if run.trials:
             return summarise([trial.score for trial in self.study.store.trials(run.id)])
-        told = self.study.store.scores(run.id)
-        return pooled([known_score(m.score, m.trials) for m in [m for m in told if not m.factor] or told])
+        return known_result((mean.factor, mean.score, mean.trials) for mean in self.study.store.scores(run.id)).overall
 
 
 def _headline(counts: Mapping[str, int]) -> str:

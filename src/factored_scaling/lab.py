@@ -26,6 +26,12 @@ from factored_scaling.sim import Condition, DemoRequest, load_task
 
 if TYPE_CHECKING:
     from factored_scaling.policies.remix import RemixResult
+    from factored_scaling.ports import Collector, Embedder, Evaluator, Trainer
+
+    def _behind(lab: Lab) -> tuple[Collector, Trainer, Evaluator, Embedder]:
+        """The ports that a lab is behind; the type checker holds that."""
+        return lab, lab, lab, lab
+
 
 CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
 REPORT_EVERY = 16  # trials between two reports of progress

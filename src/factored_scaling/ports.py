@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Evaluator(Protocol):
     """Measures a trained policy."""
 
     def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
-        """Yield the run's trials except those whose key is in `done`; keys are the same every time."""
+        """Yield the run's trials; keys are the same every time, and those in `done` may be left out."""
         ...
 
 
@@ -57,12 +57,4 @@ class Embedder(Protocol):
 
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
         """One row per held-out initial observation of the run's evaluation."""
-        ...
-
-
-class Executor(Protocol):
-    """Where pending runs of a study are carried out."""
-
-    def work(self, study: str, options: Mapping[str, Any]) -> int:
-        """Work until nothing is pending; returns how many runs failed."""
         ...

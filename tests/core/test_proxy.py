@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from factored_scaling.core.proxy import cosine_similarities, nearest_mean, nearness, proxy_scores, rank_agreement
+from factored_scaling.core.proxy import cosine_similarities, nearest_mean, proxy_scores, rank_agreement
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 
@@ -24,8 +24,9 @@ def test_the_mean_of_the_k_largest() -> None:
 def test_a_training_set_that_contains_the_observation_is_as_near_as_can_be() -> None:
     rng = np.random.default_rng(0)
     training = rng.normal(size=(20, 8))
-    np.testing.assert_allclose(nearness(training[3:5], training), 1.0)
-    assert nearness(training[3:5], training, k=5).max() < 1.0
+    similarities = cosine_similarities(training[3:5], training)
+    np.testing.assert_allclose(nearest_mean(similarities), 1.0)
+    assert nearest_mean(similarities, 5).max() < 1.0
 
 
 def test_normalisation_is_once_over_the_study() -> None:

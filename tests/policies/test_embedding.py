@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factored_scaling.core.proxy import nearness
+from factored_scaling.core.proxy import cosine_similarities, nearest_mean
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import load_policy, train_diffusion
@@ -22,6 +22,6 @@ def test_the_training_side_is_the_first_frames_of_the_policys_own_episodes(
     training = policy.embed(subset.images[subset.starts[:-1]])
     np.testing.assert_allclose(training, policy.embed(table.images[table.starts[[7, 2, 5]]]), atol=1e-6)
     # An observation that was trained on is at distance nothing from the training set; another is farther away.
-    values = nearness(policy.embed(table.images[table.starts[[2, 0]]]), training)
+    values = nearest_mean(cosine_similarities(policy.embed(table.images[table.starts[[2, 0]]]), training))
     assert values[0] == pytest.approx(1, abs=1e-5)
     assert values[1] < values[0]

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from factored_scaling.errors import UnknownFactor
-from factored_scaling.sim import DemoRequest
 from factored_scaling.sim.tabletop import make_task
-from factored_scaling.sim.tabletop.sheet import TILE, contact_sheet, episode_strip
+from factored_scaling.sim.tabletop.sheet import TILE, contact_sheet
 
 
 def _pixels(path: Path) -> NDArray[np.uint8]:
@@ -38,9 +37,3 @@ def test_wanted_factors_alone_are_shown(tmp_path: Path) -> None:
     assert 2 * TILE < len(_pixels(path)) < 3 * TILE
     with pytest.raises(UnknownFactor, match="did you mean lighting"):
         contact_sheet(task, path, ["lightin"])
-
-
-def test_the_strip_has_a_row_per_camera(tmp_path: Path) -> None:
-    path = tmp_path / "strip.png"
-    episode_strip(make_task("tabletop/insert", None), DemoRequest("a", "lighting", 1), path, every=8)
-    assert 2 * TILE < len(_pixels(path)) < 3 * TILE

@@ -65,13 +65,8 @@ def nearest_mean(similarities: Array, k: int = 1) -> Array:
     return np.asarray(largest.mean(axis=1))
 
 
-def nearness(held_out: ArrayLike, training: ArrayLike, k: int = 1) -> Array:
-    """One policy's raw value for each held-out observation, not yet normalised."""
-    return nearest_mean(cosine_similarities(held_out, training), k)
-
-
 def proxy_scores(values: Mapping[str, ArrayLike], factors: Sequence[str | None] = ()) -> dict[str, ProxyScore]:
-    """Scores of all policies of a study from their raw values (`nearness`), normalised once over everything.
+    """Scores of all policies of a study from their raw values (`nearest_mean`), normalised once over everything.
 
     `factors` names, for each held-out observation, the factor it varies; None where it varies none, and nothing at
     all when no per-factor scores are wanted. When all values are equal nothing can be told and every score is ½.

@@ -80,7 +80,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "diagnostics": _diagnostics(spec, with_curves, headline),
         "runs": _runs(spec, report.runs),
         "warnings": [spoken(spec, text) for text in _warnings(report.recommendations)],
-        "outcome": _outcome(spec, report.outcome),
+        "outcome": _outcome(report.outcome),
         "extras": [
             {"title": title, "caption": caption, "svg": inline_svg(figure, f"extra{index}", f"{title}. {caption}")}
             for index, (title, caption, figure) in enumerate(report.extra_figures)
@@ -220,7 +220,7 @@ def _warnings(recommendations: Mapping[str, Recommendation]) -> list[str]:
     ]
 
 
-def _outcome(spec: StudySpec, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
+def _outcome(rows: Sequence[OutcomeRow]) -> dict[str, Any]:
     if not rows:
         return {}
     said = "; ".join(f"{row.strategy} {percent(row.measured, 1)}" for row in rows)

@@ -28,8 +28,8 @@ def line(tiles: Sequence[Picture]) -> Picture:
     return side_by_side([side_by_side(tiles[:TRAINING]), side_by_side(tiles[TRAINING:])], 2 * GAP)
 
 
-def annotated(title: str, lines: Sequence[Picture], labels: Sequence[str], top: int, heads: bool = True) -> Image.Image:
-    """The rows with a label before each and `top` pixels for the title and, with `heads`, what the columns are."""
+def annotated(title: str, lines: Sequence[Picture], labels: Sequence[str], top: int) -> Image.Image:
+    """The rows with a label before each and `top` pixels for the title and what the columns are."""
     tile, width = lines[0].shape[:2]
     space = np.full((GAP, width, 3), _WHITE, np.uint8)
     picture = np.concatenate([piece for row in lines for piece in (row, space)][:-1], axis=0)
@@ -42,9 +42,8 @@ def annotated(title: str, lines: Sequence[Picture], labels: Sequence[str], top: 
             figure.text(x / whole[0], 1 - y / whole[1], text, va="center", **style)
 
         write(title, _LEFT, 11, fontsize=10, weight="bold")
-        if heads:
-            write("seen in training", _LEFT, top - 12, color="tab:blue")
-            write("held out for evaluation", _LEFT + TRAINING * (tile + GAP) + GAP, top - 12, color="tab:red")
+        write("seen in training", _LEFT, top - 12, color="tab:blue")
+        write("held out for evaluation", _LEFT + TRAINING * (tile + GAP) + GAP, top - 12, color="tab:red")
         for index, label in enumerate(labels):
             write(label, _LEFT - 6, top + index * (tile + GAP) + tile / 2, ha="right")
         buffer = io.BytesIO()

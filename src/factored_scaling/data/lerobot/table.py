@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from factored_scaling.data.lerobot.layout import ACTION, STATE
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures, resized
 from factored_scaling.data.lerobot.rows import vectors
 from factored_scaling.errors import InvalidInput
-from factored_scaling.ports import READING
 
 
 def frame_table(
@@ -21,7 +20,6 @@ def frame_table(
     episodes: Mapping[int, tuple[str, str | None]],
     image_size: int,
     cameras: Sequence[str] | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
 ) -> FrameTable:
     """The frames of the episodes with these numbers; each has an id and the factor it varies.
 
@@ -35,9 +33,7 @@ def frame_table(
     if not chosen:
         raise InvalidInput("has no camera", where=str(dataset.root), hint="the diffusion policy looks at pictures")
     parts: dict[int, tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]] = {}
-    for done, (entry, table) in enumerate(read_episodes(dataset, episodes, (STATE, ACTION), chosen)):
-        if progress is not None:
-            progress(done, len(episodes), READING)
+    for entry, table in read_episodes(dataset, episodes, (STATE, ACTION), chosen):
         images = np.empty((entry.length, len(chosen), 3, image_size, image_size), dtype=np.uint8)
         for place, camera in enumerate(chosen):
             for frame, picture in enumerate(read_pictures(dataset, entry, table, camera)):

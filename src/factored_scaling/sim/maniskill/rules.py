@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 # World frame: the robot's base stands at x = BASE_X, the table's nominal top at z = 0, its middle near the origin.
 BASE_X = -0.615
-CONTROL_RATE = 20  # actions per second
 STATE_SIZE = ACTION_SIZE = 8  # seven joints and the gripper, the latter as the place of one finger in metres
 
 VISUAL = ("camera_pose", "distractor", "table_texture", "lighting", "background")

@@ -151,7 +151,7 @@ class Stage(BaseEnv):  # type: ignore[misc]
             hand = next(link for link in self.agent.robot.links if link.name == "panda_hand")
             lean = np.pi / 2 - WRIST_LEAN
             # A camera looks along its x axis; the fingers point along the hand's z.
-            pose = sapien.Pose(WRIST_EYE, _turn_y(-lean, back=True))
+            pose = sapien.Pose(WRIST_EYE, _facing_back(-lean))
             cameras.append(CameraConfig("wrist", pose, fov=WRIST_VIEW, mount=hand, **common))
         return cameras
 
@@ -164,7 +164,6 @@ class Stage(BaseEnv):  # type: ignore[misc]
         return {"success": torch.tensor([self.succeeded()])}
 
 
-def _turn_y(angle: float, back: bool) -> list[float]:
-    """A turn about y, for `back` after half a turn about z."""
-    cos, sin = float(np.cos(angle / 2)), float(np.sin(angle / 2))
-    return [0.0, -sin, 0.0, cos] if back else [cos, 0.0, sin, 0.0]
+def _facing_back(angle: float) -> list[float]:
+    """A turn about y after half a turn about z."""
+    return [0.0, -float(np.sin(angle / 2)), 0.0, float(np.cos(angle / 2))]

@@ -12,12 +12,9 @@ class Rectangle:
     centre: tuple[float, float]
     half: tuple[float, float]
 
-    def at(self, unit: tuple[float, float], widen: float = 1.0) -> tuple[float, float]:
-        """The place at `unit` in [-1, 1]², the range made wider by a factor."""
-        return (
-            self.centre[0] + self.half[0] * widen * unit[0],
-            self.centre[1] + self.half[1] * widen * unit[1],
-        )
+    def at(self, unit: tuple[float, float]) -> tuple[float, float]:
+        """The place at `unit`, which goes from -1 to 1 in both directions; beyond that it lies outside."""
+        return self.centre[0] + self.half[0] * unit[0], self.centre[1] + self.half[1] * unit[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ PICK_PLACE = Rules(
 )
 INSERT = Rules(
     name="tabletop/insert",
-    factors=("camera_pose", "distractor", "table_texture", "lighting", "background", *SPATIAL),
+    factors=(*VISUAL, *SPATIAL),
     cameras=2,
     max_steps=56,
     object_size=(0.024, 0.024, 0.055),

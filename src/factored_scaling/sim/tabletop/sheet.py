@@ -1,4 +1,4 @@
-"""Pictures for people: a contact sheet of every factor and its values, and a demonstration as a strip of frames."""
+"""Pictures for people: a contact sheet of every factor and its values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 from PIL import Image
 
 from factored_scaling.sim import drawing
-from factored_scaling.sim.contact import TRAINING, Picture, annotated, line, side_by_side
+from factored_scaling.sim.contact import TRAINING, Picture, annotated, line
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
 from factored_scaling.sim.tabletop.task import TabletopTask
-from factored_scaling.sim.task import DemoRequest
 
 TILE = 80
 # A seed under which nothing on the table hides anything else.
@@ -38,16 +37,6 @@ def contact_sheet(task: TabletopTask, path: Path | str, wanted: Sequence[str] | 
         rows = [first, *rows, *others]
         labels = ["nominal", *labels, *("nominal,\nwrist camera" for _ in others)]
     _save(annotated(f"{task.name}: what each factor changes", rows, labels, top=44), path)
-
-
-def episode_strip(task: TabletopTask, request: DemoRequest, path: Path | str, every: int = 3) -> None:
-    """Draw one demonstration, every third frame of it, a row per camera."""
-    table = TabletopTask(task.rules, TILE).demonstrate([request])
-    frames = table.images[::every].transpose(1, 0, 3, 4, 2)
-    rows = [side_by_side(list(camera)) for camera in frames]
-    labels = ["third person", "wrist"][: task.cameras]
-    title = f"{task.name}: a demonstration ({request.factor or 'nominal'})"
-    _save(annotated(title, rows, labels, top=26, heads=False), path)
 
 
 def _nominal_scenes(task: TabletopTask) -> list[Scene]:

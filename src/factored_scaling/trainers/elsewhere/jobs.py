@@ -32,7 +32,6 @@ from torch import Tensor, nn
 
 LOADED = "All keys loaded successfully!"
 SAYS_WHETHER_LOADED = ("pi0", "pi05", "pi0_fast")
-IMAGES = "observation.images"
 
 Batch = dict[str, Any]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -78,6 +80,27 @@ def test_every_exported_name_is_in_the_python_reference() -> None:
     text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     missing = [name for name in factored_scaling.__all__ if f"`{name}" not in text]
     assert not missing
+
+
+def test_signatures_in_the_python_reference_are_the_codes_own() -> None:
+    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"\*\*`(\w+)\(([^`]*)\)`\*\*", text))
+    assert {"StudySpec", "Factor", "RunSpec", "Trial", "plan", "recommend"} <= set(told)
+    for name, given in told.items():
+        made = ast.parse(f"(lambda {given}: 0)", mode="eval").body
+        assert isinstance(made, ast.Lambda)
+        shown = [argument.arg for argument in (*made.args.args, *made.args.kwonlyargs)]
+        assert shown == list(inspect.signature(getattr(factored_scaling, name)).parameters), name
+
+
+def test_every_command_with_json_is_in_its_reference() -> None:
+    reference = load("make_reference")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+    headings = "\n".join(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    commands = re.findall(r"^##+ (fsc [\w -]+)$(.*?)(?=^##+ fsc |\Z)", reference.page(), re.MULTILINE | re.DOTALL)
+    named = [name for name, body in commands if "| `--json` |" in body]
+    assert len(named) > 10
+    assert not [name for name in named if name not in headings]
 
 
 def test_every_error_is_in_the_error_reference() -> None:

@@ -47,6 +47,32 @@ def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     assert heard == ["alive"]
 
 
+def talk_until_the_other_is_back(line: Line, folder: str) -> None:
+    """One talks without a pause; the other dies once and is missed while that goes on."""
+    talker, dead, back = (Path(folder) / name for name in ("talker", "dead", "back"))
+    try:
+        talker.touch(exist_ok=False)
+    except FileExistsError:
+        if dead.exists():
+            back.touch()
+            return
+        time.sleep(0.3)
+        dead.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(2000):
+        line.say("talk")
+        time.sleep(0.005)
+        if back.exists():
+            break
+    line.say(back.exists())
+
+
+def test_a_killed_worker_is_started_again_while_another_talks(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    assert run_workers(2, talk_until_the_other_is_back, (str(tmp_path),), heard.append)
+    assert heard[-1] is True
+
+
 def test_an_interrupt_stops_at_a_safe_point() -> None:
     def hear(message: Any) -> None:
         if message == "begun":

@@ -19,7 +19,8 @@ from typing import Any
 from factored_scaling.errors import FscError, RunFailed
 
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
-_RESTARTS = 5  # of one worker that keeps dying
+_RESTARTS = 5  # of workers that keep dying
+_LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
 
 
 class Stopped(BaseException):
@@ -85,8 +86,9 @@ def run_workers(
         workers = [start() for _ in range(count)]
         restarts = _RESTARTS
         while workers:
-            if listen(0.2):
-                continue
+            until = time.monotonic() + _LOOK  # also when workers never stop talking
+            while (left := until - time.monotonic()) > 0:
+                listen(left)
             if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
                 for worker in workers:
                     worker.terminate()

@@ -58,6 +58,13 @@ def test_an_unknown_choice_names_the_setting() -> None:
         ({"batch": 0}, "batch: must be at least 1, is 0"),
         ({"noise_samples": 0}, "noise_samples: must be at least 1, is 0"),
         ({"widths": 32}, "widths: must be tuple"),
+        ({"widths": [20, 40]}, r"widths: must be multiples of 8, is \[20, 40\]"),
+        ({"widths": []}, "widths: must be multiples of 8"),
+        ({"kernel": 4}, "kernel: must be odd, is 4"),
+        ({"blocks": 0}, "blocks: must be at least 1"),
+        ({"encoder_width": 0}, "encoder_width: must be at least 1"),
+        ({"time_embedding": 1}, "time_embedding: must be at least 2"),
+        ({"learning_rate": float("nan")}, "learning_rate: must be a finite number, is nan"),
         ({"widths": [8, 16, 32], "horizon": 10}, "horizon: must be a multiple of 4"),
         ({"execute": 17}, "execute: must lie between"),
         ({"inference_steps": 101}, "inference_steps: must lie between"),
@@ -66,6 +73,20 @@ def test_an_unknown_choice_names_the_setting() -> None:
 def test_a_wrong_value_names_its_setting(data: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         DiffusionConfig.from_mapping(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"validate_every": 0}, "validate_every: must be at least 1, is 0"),
+        ({"bins": 0}, "bins: must be at least 1, is 0"),
+        ({"dropout": 1.0}, "dropout: must lie below 1"),
+        ({"hidden": [64, 0]}, "hidden: must be layers of at least 1"),
+    ],
+)
+def test_a_wrong_value_of_remix_names_its_setting(data: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        RemixConfig.from_mapping(data)
 
 
 def test_the_room_opens_without_torch() -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Self
 
 from factored_scaling.errors import InvalidInput, UnknownName
+
+NORM_GROUPS = 8  # of the U-Net's channels, each normalised on its own
 
 
 class UnknownSetting(UnknownName):
@@ -39,7 +42,7 @@ class Configuration:
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ("horizon", "updates", "batch")
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ("horizon", "updates", "batch", "encoder_width")
 
     def __post_init__(self) -> None:
         for name, known in self.CHOICES.items():
@@ -47,6 +50,8 @@ class Configuration:
                 raise UnknownChoice(getattr(self, name), known, where=name)
         for field in fields(self):
             value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InvalidInput(f"must be a finite number, is {value}", where=field.name)
             if isinstance(value, int | float) and value < 0:
                 raise InvalidInput(f"must not be negative, is {value}", where=field.name)
             if field.name in self.AT_LEAST_ONE and value < 1:
@@ -178,7 +183,12 @@ class DiffusionConfig(Configuration):
     # arithmetic of the networks in training: float32, or bfloat16 (mixed; for GPUs)
     precision: str = "bfloat16"
 
-    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "noise_samples")
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (
+        *Configuration.AT_LEAST_ONE,
+        "noise_samples",
+        "blocks",
+        "diffusion_steps",
+    )
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "encoder": ("resnet18", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
@@ -209,6 +219,12 @@ class DiffusionConfig(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.widths or any(width < 1 or width % NORM_GROUPS for width in self.widths):
+            raise InvalidInput(f"must be multiples of {NORM_GROUPS}, is {list(self.widths)}", where="widths")
+        if self.kernel % 2 == 0:  # an even one makes the actions one step longer
+            raise InvalidInput(f"must be odd, is {self.kernel}", where="kernel")
+        if self.time_embedding < 2:
+            raise InvalidInput(f"must be at least 2, is {self.time_embedding}", where="time_embedding")
         stride = 2 ** (len(self.widths) - 1)
         if self.horizon % stride:
             raise InvalidInput(f"must be a multiple of {stride} for {len(self.widths)} widths", where="horizon")
@@ -273,6 +289,7 @@ class RemixConfig(Configuration):
     # updates between two looks at the validation loss
     validate_every: int = 1000
 
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "bins", "validate_every")
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "encoder": ("resnet18", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
@@ -290,6 +307,14 @@ class RemixConfig(Configuration):
             "validate_every": 60,
         },
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden or min(self.hidden) < 1:
+            raise InvalidInput(f"must be layers of at least 1, is {list(self.hidden)}", where="hidden")
+        for name in ("dropout", "validation"):
+            if getattr(self, name) >= 1:
+                raise InvalidInput(f"must lie below 1, is {getattr(self, name)}", where=name)
 
     @property
     def optimisation(self) -> Optimisation:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.policies.config import NORM_GROUPS, DiffusionConfig
 
 
 class TimeEmbedding(nn.Module):
@@ -34,10 +34,10 @@ class FilmBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, condition: int, kernel: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2)
-        self.norm1 = nn.GroupNorm(8, outputs)
+        self.norm1 = nn.GroupNorm(NORM_GROUPS, outputs)
         self.film = nn.Linear(condition, 2 * outputs)
         self.conv2 = nn.Conv1d(outputs, outputs, kernel, padding=kernel // 2)
-        self.norm2 = nn.GroupNorm(8, outputs)
+        self.norm2 = nn.GroupNorm(NORM_GROUPS, outputs)
         self.shortcut = nn.Conv1d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ from factored_scaling.core.recommend import (
     recommend,
     report_curves,
 )
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_report import SHOWN, SurfaceReport
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -139,26 +141,14 @@ def recommend_command(
     """
     check_budget(budget)
     target = Target.parse(study)
-    if proxy is not None and results is not None:
-        raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
-    fused = proxy is not None and (fit or ("surface" if strategy == "auto" else "")) == "surface"
-    stand_ins = None
-    if proxy is not None:
-        spec, stand_ins = target.spec_and_proxy(proxy)
-    if proxy is None or fused:
-        needed = strategy not in ("equal", "remix") and not fused
-        spec, measured = target.spec_and_results(results, required=needed, partial=partial)
-    else:
-        assert stand_ins is not None
-        measured = stand_ins
+    spec, measured, stand_ins = _scores(target, results, strategy, fit, proxy, partial)
     if pool is None and out is not None:
         raise InvalidInput("episodes can be written only when there is a pool", where="--out", hint="give --pool")
     held = None if pool is None else Pool.read(pool, target, spec)
     spec = spec if held is None else held.spec
     learned = target.remix_weights(weights, strategy)
-    options: dict[str, Any] = {"proxy": stand_ins} if fused else {}
     with _placed(results, weights):
-        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up, **options)
+        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up, proxy=stand_ins)
     if save:
         with target.study() as opened:
             opened.store.put_document(opened.id, "recommendation", "latest", answer.to_mapping())
@@ -167,8 +157,37 @@ def recommend_command(
     if as_json:
         print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)))
         return
+    _print_answer(answer, spec, held, proxy)
+    if save:
+        following = "--as-ordered` when it is collected"
+        if spec.dataset is not None:
+            following = "--dataset PATH` when it is recorded and labelled"
+        click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
+
+
+def _scores(
+    target: Target, results: str | None, strategy: str, fit: str | None, proxy: int | None, partial: bool
+) -> tuple[StudySpec, Results, Results | None]:
+    """The study, the scores to fit, and stand-in scores for the surface to weigh beside them.
+
+    Power-law curves cannot weigh: with `proxy` they are fitted to the stand-in scores instead.
+    """
+    if proxy is None:
+        spec, measured = target.spec_and_results(results, strategy not in ("equal", "remix"), partial)
+        return spec, measured, None
+    if results is not None:
+        raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
+    spec, stand_ins = target.spec_and_proxy(proxy)
+    if (fit or ("surface" if strategy == "auto" else "")) != "surface":
+        return spec, stand_ins, None
+    spec, measured = target.spec_and_results(None, False, partial)
+    return spec, measured, stand_ins
+
+
+def _print_answer(answer: Recommendation, spec: StudySpec, held: Pool | None, proxy: int | None) -> None:
+    """Curves where they decide, the order as a table, and what to expect of it."""
     if answer.curves and answer.surface is None:
-        _print_curves(answer.curves, budget)
+        _print_curves(answer.curves, answer.budget)
     rows = [[name, str(spec.sizes[name]), f"+{count}" if count else "–"] for name, count in answer.allocation.items()]
     columns = ["factor", "demos now", "collect"]
     if held is not None:
@@ -186,11 +205,6 @@ def recommend_command(
     if answer.surface is not None:
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
-    if save:
-        following = "--as-ordered` when it is collected"
-        if spec.dataset is not None:
-            following = "--dataset PATH` when it is recorded and labelled"
-        click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
 
 
 @contextmanager

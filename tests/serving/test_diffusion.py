@@ -173,6 +173,15 @@ def test_a_folder_without_a_policy_is_told(tmp_path: Path) -> None:
     assert "no study.yaml in this folder" in done.stderr
 
 
+@pytest.mark.parametrize(("content", "message"), [(b" \n", "is empty"), (b"\xff\xfe", "is not text in UTF-8")])
+def test_a_key_file_without_a_key_is_told(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(content)
+    done = run_fsc("policy", "evaluate", "127.0.0.1:9", "--task", TASK, "--key-file", tmp_path / "key")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / 'key'}" in done.stderr
+    assert message in done.stderr
+
+
 def test_on_a_network_a_key_is_needed(home: tuple[Path, Lab], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FSC_POLICY_KEY", raising=False)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

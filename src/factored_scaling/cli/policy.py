@@ -228,5 +228,8 @@ def _entry(trial: Trial) -> dict[str, object]:
 
 
 def _key(path: Path | None) -> str | None:
-    key = path.read_text(encoding="utf-8").strip() if path is not None else os.environ.get("FSC_POLICY_KEY", "")
-    return key or None
+    from factored_scaling.files import read_text
+
+    if path is not None:
+        return read_text(path).strip()  # an empty one is an error: whoever names a file wants a key
+    return os.environ.get("FSC_POLICY_KEY") or None

@@ -23,6 +23,7 @@ from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
 from factored_scaling.data.lerobot.rows import read_rows, vectors
 from factored_scaling.data.lerobot.select import SELECTION, merge_datasets, select_episodes
+from factored_scaling.data.lerobot.video import VideoWriter
 from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import InvalidInput
 
@@ -156,6 +157,23 @@ def test_files_are_split_when_they_grow(tmp_path: Path, monkeypatch: pytest.Monk
 def test_nothing_is_left_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput), DatasetWriter(tmp_path / "data", 10, features("video", 64)) as writer:
         _spoil(writer)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_nothing_is_left_when_a_video_cannot_be_finished(
+    spoilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = VideoWriter.close
+
+    def full(writer: VideoWriter) -> None:
+        close(writer)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(VideoWriter, "close", full)
+    writer = DatasetWriter(tmp_path / "data", 10, features("video", 64))
+    with pytest.raises(OSError, match="no space"), writer:
+        _spoil(writer) if spoilt else writer.add(episode(1, 3, 64), "pick")
     assert list(tmp_path.iterdir()) == []
 
 

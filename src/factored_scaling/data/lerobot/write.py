@@ -151,8 +151,10 @@ class DatasetWriter:
     ) -> None:
         if error is None:
             self.close()
-        else:
+            return
+        try:
             self._close_videos()
+        finally:
             self._shelf.drop()
 
     def add(self, columns: Mapping[str, NDArray[Any]], task: str | Sequence[str]) -> int:
@@ -184,26 +186,27 @@ class DatasetWriter:
 
     def close(self) -> None:
         """Finish the files; the dataset is there from now on."""
-        self._close_videos()
-        entries = {}
-        for name, feature in self.features.items():
-            entry = feature.to_mapping()
-            if feature.dtype == "video" and self._parts:
-                first = layout.VIDEO_PATH.format(video_key=name, chunk_index=0, file_index=0)
-                entry["info"] = video_info(self._shelf.root / first)
-            entries[name] = entry
-        info = {
-            "robot_type": self.robot_type,
-            "fps": self.fps,
-            "video_path": layout.VIDEO_PATH if self._places else None,
-            "features": entries,
-        }
         try:
+            self._close_videos()
+            info = {
+                "robot_type": self.robot_type,
+                "fps": self.fps,
+                "video_path": layout.VIDEO_PATH if self._places else None,
+                "features": {name: self._entry(name, feature) for name, feature in self.features.items()},
+            }
             tasks = {number: text for text, number in self._tasks.items()}
             self._shelf.put(info, tasks, statistics.put_together(self._parts))
         except BaseException:
             self._shelf.drop()
             raise
+
+    def _entry(self, name: str, feature: Feature) -> dict[str, Any]:
+        """What info.json says of a feature; how a camera's videos are encoded is read from the first of them."""
+        entry = feature.to_mapping()
+        if feature.dtype == "video" and self._parts:
+            first = layout.VIDEO_PATH.format(video_key=name, chunk_index=0, file_index=0)
+            entry["info"] = video_info(self._shelf.root / first)
+        return entry
 
     @property
     def _number(self) -> int:

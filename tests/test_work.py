@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +222,26 @@ def test_a_group_that_fails_as_a_whole_is_halved(tmp_path: Path, one_by_one: tup
         assert lab.asked == (3, 2)
         assert rows(study) == one_by_one[1]
         assert "no room" in (run_folder(tmp_path, study.runs()[0].digest) / "log.txt").read_text()
+
+
+def test_what_a_failed_group_held_is_free_before_its_halves_begin(tmp_path: Path) -> None:
+    class Pictures:
+        """Stands for what a group has on a GPU."""
+
+    held: list[weakref.ref[Pictures]] = []
+
+    class GreedyLab(Lab):
+        def train_many(self, *_: Any) -> dict[Path, str]:
+            assert not any(one() for one in held), "the larger group's memory is still taken"
+            pictures = Pictures()
+            held.append(weakref.ref(pictures))
+            raise MemoryError("no room")
+
+    with make_study(tmp_path) as study:
+        work_together(study, tmp_path, 3, GreedyLab(TASK, tmp_path, image_size=32))
+        logs = [(run_folder(tmp_path, run.digest) / "log.txt").read_text() for run in study.runs()]
+        assert len(held) == 2
+        assert not any("still taken" in log for log in logs)
 
 
 def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ class _Group:
         group = [member for member in members if not member.closed]
         if not group:
             return
+        parts: list[list[_Member]] = []  # what is left to be tried in another way
         try:
             self._train(group)
             group = [member for member in group if not member.closed]
@@ -205,7 +206,7 @@ class _Group:
             for member in taken_over:
                 member.write(str(error))
                 member.closed = True
-            self.carry_out(group)
+            parts = [group]
         except Exception as error:
             group = [member for member in group if not member.closed]
             for member in group:
@@ -214,8 +215,10 @@ class _Group:
                 self._give_up(group[0], error)
             else:
                 middle = (len(group) + 1) // 2
-                self.carry_out(group[:middle])
-                self.carry_out(group[middle:])
+                parts = [group[:middle], group[middle:]]
+        # After the error is gone: it keeps alive what it met on its way, on a GPU the memory of the whole group.
+        for part in parts:
+            self.carry_out(part)
 
     def deaths(self, member: _Member) -> int:
         """How many workers have died over the run since it last failed."""

@@ -12,9 +12,11 @@ import torch
 from torch._dynamo.utils import counters
 
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import RunFailed
+from factored_scaling.policies import many
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import build_learner, load_policy, train_diffusion
-from factored_scaling.policies.many import Job, _identity, train_many
+from factored_scaling.policies.many import Job, _identity, frames_on, free_memory, train_many
 from factored_scaling.policies.training import identity_of
 from factored_scaling.policies.windows import DeviceFrames
 
@@ -69,3 +71,46 @@ def test_policies_with_training_sets_of_any_size_share_one_compiled_loss(
         draw = learner.draw(0)
         assert float(compiled(draw).detach()) == pytest.approx(float(learner.loss(draw).detach()), rel=1e-5)
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_pictures_that_the_device_has_no_room_for_stay_where_they_are(
+    make_dots: Callable[..., FrameTable], tiny: DiffusionConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_dots(5)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (table.images.nbytes, 0))
+    frames = frames_on(table, "cpu")
+    assert frames.images.data_ptr() == table.images.ctypes.data  # neither copied nor locked
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * table.images.nbytes, 0))
+    resident = frames_on(table, "cpu")
+    rows = torch.arange(60)
+    learners = [build_learner(one, rows, tiny, 0) for one in (frames, resident)]
+    learners[0]._streams = True  # as where the frames lie elsewhere than the policy
+    draws = [learner.draw(7) for learner in learners]
+    assert draws[0].keys() - draws[1].keys() == {"images"}
+    assert torch.equal(draws[0]["images"], frames.images[draws[1]["frame"]])
+    losses = [float(learner.loss(draw).detach()) for learner, draw in zip(learners, draws, strict=True)]
+    assert losses[0] == losses[1]
+
+
+def test_memory_that_torch_keeps_for_later_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [30]
+    monkeypatch.setattr(torch.cuda, "empty_cache", kept.clear)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 - sum(kept), 100))
+    assert free_memory("cuda:1") == 100
+
+
+def test_a_lack_of_memory_says_what_to_do(
+    tmp_path: Path, make_dots: Callable[..., FrameTable], tiny: DiffusionConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> DeviceFrames:
+        told = "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB of which 1 GiB is free"
+        raise torch.cuda.OutOfMemoryError(f"CUDA out of memory. {told}. If reserved memory is large, try PYTORCH_X")
+
+    monkeypatch.setattr(many, "frames_on", full)
+    table = make_dots(2)
+    jobs = [Job(table.ids, tiny, seed, tmp_path / str(seed)) for seed in range(3)]
+    with pytest.raises(
+        RunFailed, match=r"2 policies at once: Tried .* 1 GiB is free; fewer at once \(--together\)"
+    ) as told:
+        train_many(table, jobs, silent, "cuda", side_by_side=2)
+    assert "PYTORCH" not in str(told.value)

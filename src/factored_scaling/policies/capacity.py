@@ -13,7 +13,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
-from factored_scaling.policies.many import SHARE_FOR_FRAMES, Job, train_many
+from factored_scaling.policies.many import SHARE_FOR_FRAMES, Job, free_memory, train_many
 from factored_scaling.ports import Progress
 
 HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
@@ -50,12 +50,6 @@ def train_within(
         at_once = policies_at_once(free_memory(device), table.images.nbytes, each, len(jobs))
     compiled = all(can_compile(job.config) for job in jobs)
     return train_many(table, jobs, progress, device, side_by_side=at_once, compiled=compiled)
-
-
-def free_memory(device: str) -> int:
-    """Bytes that a CUDA device has free."""
-    free, _ = torch.cuda.mem_get_info(torch.device(device))
-    return free
 
 
 def policies_at_once(free: int, frames: int, each: int, most: int) -> int:

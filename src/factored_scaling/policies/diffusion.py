@@ -166,8 +166,18 @@ class DiffusionLearner:
             "noise": torch.randn(samples, config.horizon, self.module.shape[-1], generator=random),
         }
         if self._streams:
-            draw["images"] = self.frames.images[draw["frame"]]
+            draw["images"] = self._gathered(draw["frame"])
         return {name: value.to(self.frames.state.device, non_blocking=True) for name, value in draw.items()}
+
+    def _gathered(self, frames: Tensor) -> Tensor:
+        """The frames' pictures, still with the host; pinned, so that a GPU takes them while the host goes on.
+
+        Picking rows of a pinned table would not give a pinned batch, and the whole table would be locked in memory.
+        """
+        images = self.frames.images
+        pinned = self.frames.state.device.type == "cuda"
+        batch = torch.empty((len(frames), *images.shape[1:]), dtype=images.dtype, pin_memory=pinned)
+        return torch.index_select(images, 0, frames, out=batch)
 
     def loss(self, draw: Draw) -> Tensor:
         """Mean squared error of the predicted noise (or clean actions)."""

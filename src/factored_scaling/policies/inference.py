@@ -58,7 +58,10 @@ class Captured(Buffers):
                 super().replay()
         stream.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with (
+            torch.cuda.device(stream.device),
+            torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+        ):
             super().replay()
 
     def replay(self) -> None:

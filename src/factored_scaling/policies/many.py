@@ -9,6 +9,7 @@ different updates, and the result is that of training them one by one. On other 
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,30 +74,41 @@ def train_many(
     if not waiting:
         progress(total, total, "")
         return {}
-    frames = frames_on(table, device)
     failures: dict[Path, str] = {}
-    with _compiler(compiled):
-        for start in range(0, len(waiting), side_by_side):
-            batch = waiting[start : start + side_by_side]
-            flights = [Flight(frames, table, job, compiled) for job in batch]
-            _fly(flights, checkpoint_every, failures, _offset(progress, done, total))
-            done += sum(job.config.updates for job in batch)
-            del flights
-            torch.cuda.empty_cache()
+    with _compiler(compiled), _out_of_memory(device, min(side_by_side, len(waiting))):
+        frames = frames_on(table, device)
+        with torch.cuda.device(frames.state.device):  # cuda:1 must not wait for the streams of cuda:0
+            for start in range(0, len(waiting), side_by_side):
+                batch = waiting[start : start + side_by_side]
+                flights = [Flight(frames, table, job, compiled) for job in batch]
+                _fly(flights, checkpoint_every, failures, _offset(progress, done, total))
+                done += sum(job.config.updates for job in batch)
+                del flights
+                torch.cuda.empty_cache()
     return failures
 
 
-def frames_on(table: FrameTable, device: str) -> DeviceFrames:
-    """The frames on the device; too many images stay in pinned host memory and are sent batch by batch."""
+def free_memory(device: str) -> int:
+    """Bytes that a CUDA device has free, those included that torch keeps of what this process no longer uses."""
+    gc.collect()
+    torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(torch.device(device))
+    return free
+
+
+def frames_on(table: FrameTable, device: str) -> DeviceFrames:
+    """The frames on the device; too many images stay with the host, where they are, and are sent batch by batch."""
+    free = free_memory(device)
     small = table.state.nbytes + table.action.nbytes + 8 * len(table.state)
     if table.images.nbytes + small <= SHARE_FOR_FRAMES * free:
         return DeviceFrames.of(table, device)
     if small > SHARE_FOR_FRAMES * free:
-        raise InvalidInput(f"states and actions need {small >> 20} MB, {free >> 20} MB are free on {device}")
+        what = f"states and actions need {small >> 20} MB, {free >> 20} MB are free on {device}"
+        raise InvalidInput(what, hint="does another program use it? then stop that, or take another --device")
     empty = np.zeros((len(table.images), *table.images.shape[1:3], 0, 0), np.uint8)
     rest = DeviceFrames.of(FrameTable(empty, table.state, table.action, table.starts, table.ids, table.factors), device)
-    return DeviceFrames(torch.from_numpy(table.images).pin_memory(), rest.state, rest.action, rest.last)
+    images = np.require(table.images, requirements=["C", "W"])
+    return DeviceFrames(torch.from_numpy(images), rest.state, rest.action, rest.last)
 
 
 class Flight:
@@ -126,7 +138,7 @@ class Flight:
         before = {name: tensor.clone() for name, tensor in training.tensors().items()}
         step = training.step
         self.inputs = {name: value.clone() for name, value in self.learner.draw(step).items()}
-        self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         with torch.cuda.stream(self.stream):
             for _ in range(WARM_UPDATES):
                 training.turn_dials()
@@ -134,6 +146,7 @@ class Flight:
             training.load(before, step)
             training.optimiser.zero_grad(set_to_none=True)
         self.stream.synchronize()
+        del before  # not beside what the graph takes
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
             training.compute(self.inputs, self._loss)
@@ -237,6 +250,18 @@ def _offset(progress: Progress, before: int, total: int) -> Progress:
         progress(before + done, whole, note)
 
     return report
+
+
+@contextlib.contextmanager
+def _out_of_memory(device: str, count: int) -> Iterator[None]:
+    """What to do about it, instead of advice on torch's allocator."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        told = ". ".join(str(error).split(". ")[1:3])  # how much was asked for, and how much there is
+        at_once = "one policy" if count == 1 else f"{count} policies at once"
+        hint = "fewer at once (--together), a smaller `batch` or smaller pictures; does another program use the GPU?"
+        raise RunFailed(f"{device} ran out of memory with {at_once}: {told}", hint=hint) from error
 
 
 @contextlib.contextmanager

@@ -75,6 +75,26 @@ def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert sum("one of 2 together" in log for log in logs) == 2
 
 
+@pytest.mark.parametrize(("device", "workers"), [("cpu", 3), ("mps", 1), ("xpu:0", 1)])
+def test_one_worker_on_a_gpu_of_any_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, workers: int
+) -> None:
+    counts: list[int] = []
+
+    def start(count: int, *_: object) -> bool:
+        counts.append(count)
+        return True
+
+    monkeypatch.setattr("factored_scaling.exec.local.run_workers", start)
+    monkeypatch.setattr("factored_scaling.policies.capacity.check_device", lambda device: None)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setenv("FSC_SIM_PROCESSES", "1")
+    make_study(tmp_path).close()
+    with pytest.raises(SystemExit):
+        main(["run", str(tmp_path), "--device", device])
+    assert counts == [workers]
+
+
 def test_a_device_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_study(tmp_path).close()
     with pytest.raises(SystemExit) as ended:

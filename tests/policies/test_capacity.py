@@ -66,3 +66,16 @@ def test_a_device_that_is_not_there_is_told() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InvalidInput, match="no cuda device"):
             check_device("cuda")
+    with pytest.raises(InvalidInput, match="no meta device that torch can use"):
+        check_device("meta")  # torch has it, but nothing can be read back
+
+
+def test_the_second_of_one_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    check_device("cuda:0")
+    with pytest.raises(InvalidInput, match="no cuda:1; try cuda"):
+        check_device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    check_device("cuda:1")
+    with pytest.raises(InvalidInput, match="no cuda:4; try cuda:0 to cuda:3"):
+        check_device("cuda:4")

@@ -16,7 +16,7 @@ from factored_scaling.errors import CheckpointError, RunFailed
 from factored_scaling.policies import checkpoint
 from factored_scaling.policies.config import DiffusionConfig, Optimisation
 from factored_scaling.policies.diffusion import train_diffusion
-from factored_scaling.policies.training import Draw, learning_rate, train
+from factored_scaling.policies.training import Draw, Training, learning_rate, train
 from factored_scaling.ports import Progress
 
 
@@ -90,6 +90,15 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[0] == pytest.approx(0.19)
     assert rates[100] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # meta: as any device on which the optimiser is not fused
+def test_the_optimiser_counts_where_it_can_read_without_waiting(device: str) -> None:
+    learner = Line()
+    learner.module = nn.Linear(1, 1, device=device)
+    training = Training(learner, SETTINGS)
+    assert {state["step"].device.type for state in training.optimiser.state.values()} == {"cpu"}
+    assert {state["exp_avg"].device.type for state in training.optimiser.state.values()} == {device}
 
 
 def test_a_loss_that_is_not_a_number_fails_with_its_place(tmp_path: Path, silent: Progress) -> None:

@@ -12,7 +12,9 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.sim import TASKS, Condition, DemoRequest, Task, load_task
 from factored_scaling.sim.tabletop import TabletopTask, arm, expert, factors, make_task
+from factored_scaling.sim.tabletop import render as render_module
 from factored_scaling.sim.tabletop import task as task_module
+from factored_scaling.sim.tabletop.physics import Situation
 from factored_scaling.sim.tabletop.rules import Rules
 from factored_scaling.sim.tabletop.scene import Scene
 
@@ -222,3 +224,14 @@ def test_what_does_not_exist_is_named() -> None:
         list(task.rollout(lambda *_: torch.zeros(1, 4, 5), [Condition(None, 0, 0)]))
     with pytest.raises(InvalidInput, match="execute"):
         list(task.rollout(lambda *_: torch.zeros(1, 4, 5), [Condition(None, 0, 0)], execute=0))
+
+
+def test_the_camera_at_the_hand_asks_its_device_for_nothing() -> None:
+    """Nor for doubles, which Apple's GPUs do not have. Of the meta device nothing can be asked."""
+    joints, place, flag = torch.zeros(2, arm.JOINTS), torch.zeros(2, 3), torch.zeros(2, dtype=torch.bool)
+    views = []
+    for device in ("cpu", "meta"):
+        there = Situation(*(value.to(device) for value in (joints, place, flag, flag, flag)))
+        views.append(render_module._wrist_view(there, arm.forward(there.joints)[2]))
+    assert views[1].device.type == "meta"
+    assert views[0].shape == views[1].shape == (2, 12)

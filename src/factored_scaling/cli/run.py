@@ -205,7 +205,7 @@ def work_off(
         return True
     # A program of one's own wants the machine for itself; two workers on one GPU would share its memory unknowingly.
     cores = os.cpu_count() or 1
-    usual = 1 if options.trainer or options.device.startswith("cuda") else cores
+    usual = cores if options.device == "cpu" and not options.trainer else 1
     count = min(workers or usual, math.ceil(len(waiting) / options.runs_at_once))
     done = sum(run.state == "done" for run in study.runs())
     share = max(1, cores // count)

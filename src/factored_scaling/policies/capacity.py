@@ -21,17 +21,32 @@ HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
 PER_WEIGHT = 5 * 4 + 2
 SLACK = 1.5  # of what an update keeps for its backward pass, for what that pass makes on the way
 WORTH_COMPILING = 3000  # updates; fewer do not win back the minute that compiling takes (docs/decisions/0011)
+TRY = "try cpu"
 
 
 def check_device(device: str) -> None:
     """A device that is not there is told before anything is started."""
     try:
-        kind = torch.device(device).type
+        asked = torch.device(device)
     except RuntimeError:
         raise InvalidInput(f"no such device: {device!r}", where="--device", hint="cpu, cuda, cuda:1, mps") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(kind, True):
-        raise InvalidInput(f"this machine has no {kind} device that torch can use", where="--device", hint="try cpu")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if asked.type not in there:
+        _check_other(asked)
+    elif not there[asked.type]:
+        raise InvalidInput(f"this machine has no {asked.type} device that torch can use", where="--device", hint=TRY)
+    elif asked.index is not None and asked.index >= there[asked.type]:
+        hint = f"{asked.type}:0 to {asked.type}:{there[asked.type] - 1}" if there[asked.type] > 1 else asked.type
+        raise InvalidInput(f"this machine has no {device}", where="--device", hint=f"try {hint}")
+
+
+def _check_other(device: torch.device) -> None:
+    """A kind of device that only torch knows: whether a tensor can be there and be read back."""
+    try:
+        torch.zeros(1, device=device).tolist()
+    except (RuntimeError, AssertionError, ImportError, AttributeError):
+        what = f"this machine has no {device.type} device that torch can use"
+        raise InvalidInput(what, where="--device", hint=TRY) from None
 
 
 def train_within(

@@ -281,7 +281,7 @@ def plot_trajectory(result: RemixResult, path: Path) -> None:
 
 
 def _write(folder: Path, trajectory: Tensor, domains: Domains, config: RemixConfig, seed: int, identity: str) -> None:
-    means = trajectory.double().mean(0).tolist()
+    means = trajectory.cpu().double().mean(0).tolist()  # not every device has doubles
     description: dict[str, Any] = {
         "kind": "remix",
         "weights": dict(zip(domains.names, means, strict=True)),

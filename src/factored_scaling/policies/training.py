@@ -83,10 +83,12 @@ class Training:
             fused=on_gpu or first.device.type == "cpu",
             capturable=on_gpu,
         )
-        # The optimiser's state exists from the start, so that fresh and resumed trainings have the same form.
+        # The optimiser's state exists from the start, so that fresh and resumed trainings have the same form. One that
+        # is not fused reads the step of every parameter, which must not make a device wait.
+        counted = first.device if self.optimiser.defaults["fused"] else torch.device("cpu")
         for parameter in self.parameters.values():
             self.optimiser.state[parameter] = {
-                "step": torch.zeros((), device=first.device),
+                "step": torch.zeros((), device=counted),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }

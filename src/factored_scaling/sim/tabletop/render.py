@@ -57,10 +57,10 @@ def _point(plane: Tensor, height: Tensor) -> Triple:
 
 def _wrist_view(now: Situation, hand: Tensor) -> Tensor:
     """A camera in front of the quill that rides with the hand and looks back and down at the fingers."""
-    eye = now.joints.new_tensor(WRIST_EYE)
-    length = float(eye.double().norm())
+    eye = torch.tensor(WRIST_EYE)
+    length = float(eye.double().norm())  # on the CPU: not every device has doubles
     x, z = float(eye[0]) / length, float(eye[2]) / length
-    origin = torch.cat([hand, now.joints[:, arm.LIFT : arm.LIFT + 1]], dim=1) + eye
+    origin = torch.cat([hand, now.joints[:, arm.LIFT : arm.LIFT + 1]], dim=1) + eye.to(now.joints)
     axes = now.joints.new_tensor([0.0, 1.0, 0.0, -z, 0.0, x, -x, 0.0, -z]).expand(len(hand), 9)
     return torch.cat([origin, axes], dim=1)
 

@@ -62,6 +62,31 @@ def test_time_left_is_not_guessed_from_what_comes_before_training(
     ]
 
 
+def test_time_left_counts_only_the_work_since_the_command_was_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
+    with Bars(6, 10, 1, {7}) as bars:
+        now = 10.0
+        bars.hear(("train", (7,), 0, 1, "loading"))  # a program that has not said yet where it goes on
+        now = 15.0
+        bars.hear(("train", (7,), 600, 1000, ""))
+        now = 115.0
+        bars.hear(("train", (7,), 700, 1000, ""))
+        assert not bars._time_left()  # a tenth of a run says too little
+        now = 415.0
+        bars.hear(("train", (7,), 1000, 1000, ""))  # 0.36 of a run in 400 s
+        bars.hear(("done", (7,), 1, 1, ""))
+        bars.hear(("train", (8,), 0, 1000, ""))
+        assert bars._time_left() == f"{(400 / 0.46 * 3) // 60:.0f}:{(400 / 0.46 * 3) % 60:02.0f} left"
+        bars.hear(("train", (8,), 500, 1000, ""))
+        bars.hear(("retry", (8,), 0, 1, "a worker died"))
+        bars.hear(("train", (8,), 500, 1000, ""))  # from its checkpoint: that work counts once
+        assert bars._work() == pytest.approx(0.46 + 0.45)
+    assert "run 7 done (7 of 10; 43:29 left)" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make_study(tmp_path).close()

@@ -15,7 +15,7 @@ from factored_scaling.cli.target import Target, listed, mixed_settings, study_ar
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from factored_scaling.core.spec import StudySpec
     from factored_scaling.study import Study
@@ -216,14 +216,17 @@ def work_off(
         # sleep: spinning, they take the core from the one they wait for as soon as anything else runs.
         options = replace(options, threads=share)
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    with Bars(done, done + len(waiting), count) as bars:
+    with Bars(done, done + len(waiting), count, {run.id for run in waiting if run.attempts}) as bars:
         return run_workers(count, work, (address, study.id, folder, options), bars.hear)
 
 
 class Bars:
-    """Progress of all workers; plain lines when the output is not a terminal."""
+    """Progress of all workers; plain lines when the output is not a terminal.
 
-    def __init__(self, done: int, total: int, workers: int) -> None:
+    `before` are runs that were begun by an earlier command and may go on half done.
+    """
+
+    def __init__(self, done: int, total: int, workers: int, before: Collection[int] = ()) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -240,9 +243,12 @@ class Bars:
         )
         self._all = self._progress.add_task("runs", total=total, completed=done, note="")
         self._tasks: dict[tuple[int, ...], Any] = {}
-        self._begun, self._total, self._first = _now(), total, done
+        self._begun, self._total = _now(), total
         self._done, self._told = done, self._begun
-        self._share: dict[int, float] = {}
+        self._share: dict[int, float] = {}  # of each run under way that is done
+        self._before = set(before)
+        self._since: dict[int, float] = {}  # the share that a run had when its work began here
+        self._worked = 0.0  # runs' worth of work that was done here and is over
         self._reasons: dict[int, str] = {}
         self._workers = workers
 
@@ -272,12 +278,13 @@ class Bars:
             if kind == "prepare":
                 for run in runs:
                     self._share.setdefault(run, 0.0)
-                if not self._finished():  # what is prepared once does not take its time again for every run
+                if not self._work():  # what is prepared once does not take its time again for every run
                     self._begun = _now()
             else:
                 # training is nearly all of a run's time; rolling out is taken as the last tenth
                 share = 0.9 * done / max(total, 1) if kind == "train" else 0.9 + 0.1 * done / max(total, 1)
                 self._share.update(dict.fromkeys(runs, share))
+                self._begin(runs, share)
             if not self._live and _now() - self._told >= QUIET_SECONDS:
                 self._told = _now()
                 self._console.print(
@@ -293,7 +300,10 @@ class Bars:
             self._progress.remove_task(self._tasks.pop(group))
 
     def _close(self, kind: str, run: int, note: str) -> None:
+        reached = 1.0 if kind in ("done", "trained") else self._share.get(run, 0.0)
+        self._worked += max(reached - self._since.pop(run, reached), 0.0)
         self._share.pop(run, None)
+        self._before.add(run)  # tried again, it goes on from its checkpoint
         if kind in ("done", "failed", "trained"):
             self._done += 1
             self._progress.update(self._all, completed=self._done)
@@ -307,14 +317,25 @@ class Bars:
                 f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False, soft_wrap=True
             )
 
-    def _finished(self) -> float:
-        return self._done - self._first + sum(self._share.values())
+    def _begin(self, runs: Sequence[int], share: float) -> None:
+        """Note where the work on runs begins: at nothing, or where an earlier command left them."""
+        new = [run for run in runs if run not in self._since]
+        if self._before.isdisjoint(runs):
+            self._since.update(dict.fromkeys(new, 0.0))
+        elif new and share:  # a program that goes on has not told how far it is before its first step
+            self._since.update(dict.fromkeys(new, share))
+            if not self._work():
+                self._begun = _now()
+
+    def _work(self) -> float:
+        """Runs' worth of work that was done here, which the time since the beginning went into."""
+        return self._worked + sum(self._share[run] - since for run, since in self._since.items())
 
     def _time_left(self) -> str:
-        finished = self._finished()
-        if finished < 0.2:
+        work = self._work()
+        if work < 0.2:
             return ""
-        left = (_now() - self._begun) / finished * (self._total - self._first - finished)
+        left = (_now() - self._begun) / work * (self._total - self._done - sum(self._share.values()))
         minutes, seconds = divmod(round(max(left, 0)), 60)
         return f"{minutes}:{seconds:02d} left"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from factored_scaling.errors import RunFailed
-from factored_scaling.exec.local import Line, run_workers
+from factored_scaling.exec.local import Line, Stopped, run_workers
 
 
 def count_to_three(line: Line, word: str) -> None:
@@ -79,6 +79,40 @@ def test_an_interrupt_stops_at_a_safe_point() -> None:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     assert not run_workers(1, work_for_ever, (), hear)
+
+
+def save_when_stopped(line: Line, folder: str) -> None:
+    line.say(os.getpid())
+    try:
+        while True:
+            time.sleep(0.01)
+            line.check()
+    except Stopped:
+        (Path(folder) / str(os.getpid())).touch()
+        raise
+
+
+def test_sigterm_to_everybody_stops_at_a_safe_point(tmp_path: Path) -> None:
+    """As `timeout` and schedulers send it, to parent and workers in any order."""
+
+    def hear(message: Any) -> None:
+        os.kill(message, signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert not run_workers(1, save_when_stopped, (str(tmp_path),), hear)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_sigterm_to_a_worker_alone_starts_it_again_from_a_safe_point(tmp_path: Path) -> None:
+    heard: list[int] = []
+
+    def hear(message: Any) -> None:
+        heard.append(message)
+        os.kill(message if len(heard) == 1 else os.getpid(), signal.SIGTERM)
+
+    assert not run_workers(1, save_when_stopped, (str(tmp_path),), hear)
+    assert len(set(heard)) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, heard))
 
 
 def raise_at_once(line: Line) -> None:

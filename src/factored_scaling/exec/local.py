@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -31,6 +32,7 @@ class Line:
     """A worker's line to the process that started it."""
 
     def __init__(self, messages: Any, stop: Event, parent: int) -> None:
+        self.ending = False  # this worker alone was asked to
         self._messages = messages
         self._stop = stop
         self._parent = parent
@@ -42,7 +44,7 @@ class Line:
     @property
     def stopping(self) -> bool:
         """Whether to end at the next safe point: asked to, or orphaned because the parent was killed."""
-        return self._stop.is_set() or os.getppid() != self._parent
+        return self.ending or self._stop.is_set() or os.getppid() != self._parent
 
     def check(self) -> None:
         """A safe point."""
@@ -57,7 +59,7 @@ def run_workers(
 
     A worker that is killed (by hand, or out of memory) is started again, up to five times in all; one that raises
     ends the whole with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
-    them at once.
+    them at once. SIGTERM may come to all processes, as `timeout` and schedulers send it.
     """
     context = multiprocessing.get_context("spawn")
     messages, stop = context.Queue(), context.Event()
@@ -91,7 +93,7 @@ def run_workers(
                 listen(left)
             if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
                 for worker in workers:
-                    worker.terminate()
+                    worker.kill()
             alive = [worker for worker in workers if worker.is_alive()]
             for worker in workers:
                 if worker not in alive and worker.exitcode and not stop.is_set():
@@ -145,9 +147,15 @@ class _Interrupts:
 
 
 def _worker(entry: Callable[..., None], messages: Any, stop: Event, parent: int, arguments: tuple[Any, ...]) -> None:
+    line = Line(messages, stop, parent)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        line.ending = True
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
+    signal.signal(signal.SIGTERM, end)
     try:
-        entry(Line(messages, stop, parent), *arguments)
+        entry(line, *arguments)
     except Stopped:
         pass
     except FscError as error:
@@ -155,3 +163,5 @@ def _worker(entry: Callable[..., None], messages: Any, stop: Event, parent: int,
     except Exception as error:
         traceback.print_exc()
         messages.put(_Broken(f"{type(error).__name__}: {error}"))
+    if line.ending:
+        sys.exit(128 + signal.SIGTERM)  # for the parent: killed by hand, unless everybody ends

@@ -15,9 +15,9 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import RunFailed
 from factored_scaling.policies import many
 from factored_scaling.policies.config import DiffusionConfig
-from factored_scaling.policies.diffusion import build_learner, load_policy, train_diffusion
+from factored_scaling.policies.diffusion import build_learner, keep_policy, load_policy, train_diffusion
 from factored_scaling.policies.many import Job, _identity, frames_on, free_memory, train_many
-from factored_scaling.policies.training import identity_of
+from factored_scaling.policies.training import Training, identity_of
 from factored_scaling.policies.windows import DeviceFrames
 
 # compiling, torch warns of itself and of matrix products that could be faster
@@ -114,3 +114,81 @@ def test_a_lack_of_memory_says_what_to_do(
     ) as told:
         train_many(table, jobs, silent, "cuda", side_by_side=2)
     assert "PYTORCH" not in str(told.value)
+
+
+class Glider:
+    """A flight without an engine: the plain update in place of a captured one."""
+
+    class Stream:
+        def synchronize(self) -> None: ...
+
+    def __init__(self, table: FrameTable, job: Job) -> None:
+        self.job, self.stream, self.captured, self.saved = job, self.Stream(), False, 0
+        frames = DeviceFrames.of(table, "cpu")
+        self.learner = build_learner(frames, torch.arange(len(table.images)), job.config, job.seed)
+        self.training = Training(self.learner, job.config.optimisation)
+
+    def capture(self) -> None:
+        self.captured = True
+
+    def advance(self) -> None:
+        self.training.update()
+
+    def loss(self) -> float:
+        return float(self.training.mean_loss)
+
+    def save(self) -> None:
+        self.saved += 1
+
+    def land(self) -> None:
+        keep_policy(self.training, self.learner, self.job.episodes, "id", self.job.folder)
+
+    @property
+    def over(self) -> bool:
+        return self.training.step >= self.job.config.updates
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_stop_need_not_wait_for_all_captures_and_later_saves_those_in_flight(
+    tmp_path: Path, make_dots: Callable[..., FrameTable], tiny: DiffusionConfig
+) -> None:
+    table = make_dots(4)
+    jobs = [Job(table.ids, replace(tiny, updates=updates), 0, tmp_path / str(updates)) for updates in (20, 60)]
+    for calls, captured, saved in ((1, [True, False], [0, 0]), (3, [True, True], [0, 1])):
+        flights = [Glider(table, job) for job in jobs]
+        heard: list[tuple[int, int]] = []
+
+        def stop(
+            done: int, total: int, note: str = "", heard: list[tuple[int, int]] = heard, calls: int = calls
+        ) -> None:
+            heard.append((done, total))
+            if len(heard) == calls:
+                raise Stop
+
+        with pytest.raises(Stop):
+            many._fly(flights, 2000, {}, stop)  # type: ignore[arg-type]
+        assert [flight.captured for flight in flights] == captured
+        assert [flight.saved for flight in flights] == saved
+    assert heard == [(0, 80), (0, 80), (40, 80)]
+    assert (jobs[0].folder / "policy.json").exists()
+
+
+def test_a_policy_that_the_last_update_ruined_fails_alone(
+    tmp_path: Path, make_dots: Callable[..., FrameTable], tiny: DiffusionConfig
+) -> None:
+    table = make_dots(4)
+    flights = [Glider(table, Job(table.ids, replace(tiny, updates=5), seed, tmp_path / str(seed))) for seed in (0, 1)]
+
+    def ruin(step: int) -> None:
+        if step == 4:
+            next(iter(flights[1].training.average.values())).fill_(torch.nan)
+
+    flights[1].learner.after = ruin  # type: ignore[method-assign]
+    failures: dict[Path, str] = {}
+    many._fly(flights, 2000, failures, silent)  # type: ignore[arg-type]
+    assert failures == {tmp_path / "1": "the last update left weights that are no numbers; lower the learning rate"}
+    assert (tmp_path / "0" / "policy.json").exists()
+    assert not (tmp_path / "1").exists()

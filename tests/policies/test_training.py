@@ -114,6 +114,19 @@ def test_a_policy_that_diverged_is_not_taken_up_again(tmp_path: Path, silent: Pr
     train(Line(), SETTINGS, tmp_path, "line", silent)
 
 
+def test_weights_that_the_last_update_ruined_are_not_kept(tmp_path: Path, silent: Progress) -> None:
+    class Cliff(Line):
+        """Its last gradient is infinite although its last loss is not."""
+
+        def loss(self, draw: Draw) -> Tensor:
+            loss = super().loss(draw)
+            return loss + (torch.zeros(1) * self.module.weight[0]).sqrt().sum() if draw["step"] == 299 else loss
+
+    with pytest.raises(RunFailed, match="the last update left weights that are no numbers; lower"):
+        train(Cliff(), SETTINGS, tmp_path, "id", silent)
+    assert not list(tmp_path.glob("resume-000000300*"))
+
+
 def test_a_stop_at_any_report_resumes_to_the_same_weights(
     tmp_path: Path, table: FrameTable, tiny: DiffusionConfig, silent: Progress
 ) -> None:

@@ -183,9 +183,11 @@ class Flight:
 
 
 def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str], progress: Progress) -> None:
-    for flight in flights:
-        flight.capture()
     total = sum(flight.job.config.updates for flight in flights)
+    for number, flight in enumerate(flights, 1):
+        flight.capture()
+        # A stop need not wait for all captures; nothing has happened that is not saved.
+        progress(sum(one.training.step for one in flights), total, f"{number} of {len(flights)} policies captured")
     flying = list(flights)
     rounds = 0
     while flying:
@@ -213,12 +215,13 @@ def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str]
 
 
 def _look(flying: list[Flight], failures: dict[Path, str]) -> None:
-    """Take out the policies whose loss is no longer a number; the others do not notice."""
+    """Take out the policies that have diverged; the others do not notice."""
     for flight in list(flying):
-        loss = flight.loss()
-        if not math.isfinite(loss):
-            reason = RunFailed(f"the loss is {loss} at update {flight.training.step}", hint="lower the learning rate")
-            failures[flight.job.folder] = str(reason)
+        flight.stream.synchronize()
+        try:
+            flight.training.check()
+        except RunFailed as error:
+            failures[flight.job.folder] = str(error)
             flying.remove(flight)
 
 

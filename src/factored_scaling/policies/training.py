@@ -134,6 +134,14 @@ class Training:
         self.learner.after(self.step)
         self.step += 1
 
+    def check(self) -> None:
+        """Raise when the training has diverged. The last update's harm shows in the weights, not yet in a loss."""
+        loss = float(self.mean_loss)
+        if not math.isfinite(loss):
+            raise RunFailed(f"the loss is {loss} at update {self.step}", hint="lower the learning rate")
+        if self.step == self.optimisation.updates and not all(bool(w.isfinite().all()) for w in self.average.values()):
+            raise RunFailed("the last update left weights that are no numbers", hint="lower the learning rate")
+
     def averaged(self) -> dict[str, Tensor]:
         """The module's state with the averaged weights in place of the last ones."""
         return {**self.learner.module.state_dict(), **self.average}
@@ -197,15 +205,13 @@ def train(
         reporting, saving = (training.step % every == 0 or last for every in (REPORT_EVERY, checkpoint_every))
         if not reporting and not saving:
             continue
-        loss = float(training.mean_loss)
-        if not math.isfinite(loss):  # before it is saved: the next attempt would go on from there
-            raise RunFailed(f"the loss is {loss} at update {training.step}", hint="lower the learning rate")
+        training.check()  # before it is saved: the next attempt would go on from there
         if saving:
             points.save(training.step, training.tensors(), {"identity": identity})
             saved = training.step
         if reporting:
             try:
-                progress(training.step, optimisation.updates, f"loss {loss:.4f}")
+                progress(training.step, optimisation.updates, f"loss {float(training.mean_loss):.4f}")
             except BaseException:
                 if saved < training.step:
                     points.save(training.step, training.tensors(), {"identity": identity})

@@ -1,4 +1,4 @@
-"""A simulated study on one GPU, with numpy, scipy and torch alone: train policies while others are being measured.
+"""A simulated study on one GPU, with few packages: train policies while others are being measured.
 
     python scripts/gpu_study.py check --task maniskill/pull-visual --out OUT --image-size 96 \\
         --policy '{"prediction": "sample", "noise_samples": 4}' --variants '{"6k": {"updates": 6000}, …}'
@@ -6,30 +6,36 @@
     python scripts/gpu_study.py loop  --task … --out OUT --seeds 0 1 --budgets 100 20
     python scripts/gpu_study.py proxy --task … --out OUT
 
-For machines on which only torch and the simulator are installed; elsewhere `fsc run` does the same. `check` trains the
-full-data policy in several ways and measures it on held-out and on nominal scenes (`check.csv`). `study` trains and
-measures every policy of the plan: `results.csv` (scores per factor, the general form that `fsc recommend` reads) and
-`similarity.json` (for FSC-Proxy). `loop` asks every rule what to collect, collects it, trains and measures
+For machines with torch, safetensors, numpy, scipy and the simulator alone; elsewhere `fsc run` does the same. `check`
+trains the full-data policy in several ways and measures it on held-out and on nominal scenes (`check.csv`). `study`
+trains and measures every policy of the plan: `results.csv` (scores per factor, the general form that `fsc recommend`
+reads) and `similarity.json` (for FSC-Proxy). `loop` asks every rule what to collect, collects it, trains and measures
 (`outcomes.csv`). `proxy` needs neither GPU nor simulator: it turns the similarities into scores (`proxy-k1.csv` …, also
 for `fsc recommend`) and says how far they order the policies as their measured scores do. Rows that are there already
-are not made again, so a study may be filled over several short calls.
+are not made again, so a study may be filled over several short calls. Ctrl-C and SIGTERM save the policies in training
+and stop; the same command goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import dataclasses
+import io
 import json
 import multiprocessing
 import os
 import queue
+import signal
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -43,14 +49,18 @@ from factored_scaling.core.recommend import predicted_score, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.frames import FrameTable
+from factored_scaling.errors import FscError
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.machine import limit_threads
-from factored_scaling.policies.diffusion import load_policy
+from factored_scaling.policies.checkpoint import is_intact, write_atomically
+from factored_scaling.policies.diffusion import NAME, load_policy
 from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.policies.many import Job, train_many
 from factored_scaling.sim import Condition
 
 BEGAN = time.time()
+STOPPING = threading.Event()
+CHECKPOINT_EVERY = 10_000  # updates; a stop saves too, so this is for power cuts
 SIDE_BY_SIDE = 4  # policies that one process measures together
 # What each rule is called in outcomes.csv, as in `fsc reproduce`: (strategy, fit).
 RULES = {
@@ -67,13 +77,33 @@ def say(*words: object) -> None:
     print(f"[{time.time() - BEGAN:6.1f}]", *words, flush=True)
 
 
+def stop(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C or SIGTERM: end at the next safe point, and at once when it comes again."""
+    STOPPING.set()
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def in_background() -> Iterator[ThreadPoolExecutor]:
+    """A thread for work that ends with the rest."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            yield thread
+        except BaseException:
+            STOPPING.set()
+            raise
+
+
 class Watch:
-    """Progress every twenty seconds."""
+    """Progress every twenty seconds, and a safe point."""
 
     def __init__(self) -> None:
         self._last = time.time()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
+        if STOPPING.is_set():
+            raise SystemExit("stopped; the same command goes on from here")
         if time.time() - self._last > 20:
             self._last = time.time()
             say(f"{done} of {total} {note}")
@@ -101,16 +131,29 @@ class Measured:
 
 
 def measure(
-    inbox: Any, outbox: Any, task: str, image_size: int | None, work: Path, device: str, share: int, most: int
+    inbox: Any,
+    outbox: Any,
+    parent: int,
+    task: str,
+    image_size: int | None,
+    work: Path,
+    device: str,
+    share: int,
+    most: int,
 ) -> None:
     """A process that measures policies until it is sent None; those that wait are measured side by side."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
     limit_threads(device)
     os.environ["FSC_SIM_PROCESSES"] = str(share)
     lab = Lab(task, work, device, image_size)
     held_out: Any = None
     staying = True
     while staying:
-        items = [inbox.get()]
+        try:
+            items = [inbox.get(timeout=5)]
+        except queue.Empty:
+            staying = os.getppid() == parent  # without it, nobody would send None
+            continue
         while len(items) < most and items[-1] is not None:
             try:
                 items.append(inbox.get_nowait())
@@ -157,7 +200,7 @@ class Hall:
         share = max(1, (os.cpu_count() or 1) // options.evaluators)
         # Policies that are rolled out together must have the same settings, and those of a check have not.
         most = 1 if options.what == "check" else SIDE_BY_SIDE
-        given = (options.task, options.image_size, options.work, options.device, share, most)
+        given = (os.getpid(), options.task, options.image_size, options.work, options.device, share, most)
         self._processes = [
             context.Process(target=measure, args=(self.inbox, self.outbox, *given)) for _ in range(options.evaluators)
         ]
@@ -171,24 +214,35 @@ class Hall:
 
     def receive(self, wait: bool) -> list[Measured]:
         """What has been measured by now; with `wait`, at least one while any is open."""
-        found = []
-        while self.open and (wait or not self.outbox.empty()):
-            if not any(process.is_alive() for process in self._processes):
-                raise SystemExit("the processes that measure have died")
+        found: list[Measured] = []
+        while self.open:
             try:
-                found.append(self.outbox.get(timeout=5))
+                found.append(self.outbox.get(block=wait and not found, timeout=1))
+                self.open -= 1
             except queue.Empty:
-                continue
-            self.open -= 1
-            wait = False
+                if found:
+                    break
+                Watch()(0, 0)
+                if any(process.exitcode is not None for process in self._processes):
+                    STOPPING.set()
+                    raise SystemExit(
+                        "a process that measures has died; what is measured is kept, the same command goes on"
+                    ) from None
+                if not wait:
+                    break
         return found
 
-    def close(self) -> None:
-        """Send everybody home."""
-        for _ in self._processes:
-            self.inbox.put(None)
+    def close(self, at_once: bool) -> None:
+        """Send everybody home, in the middle of their work where it must be `at_once`."""
+        for process in self._processes:
+            if at_once:
+                process.terminate()
+            else:
+                self.inbox.put(None)
         for process in self._processes:
             process.join(30)
+        if at_once:
+            self.inbox.cancel_join_thread()  # nobody reads what is still in it
 
 
 class Room:
@@ -196,12 +250,13 @@ class Room:
 
     def __init__(self, options: argparse.Namespace, seed: int, lab: Lab) -> None:
         self.options, self.seed, self.lab = options, seed, lab
+        size = {"image_size": options.image_size} if options.image_size else {}
         self.spec = StudySpec(
             factors=dict.fromkeys(lab.task.factors, options.demos),
             name=options.task,
             first_seed=seed,
             task=options.task,
-            policy={"preset": "paper", **options.policy},
+            policy={"preset": "paper", **options.policy, **size},
             evaluation={"initial_states": options.states},
         )
 
@@ -237,30 +292,35 @@ def train_and_send(
     nominal: Sequence[int] = (),
 ) -> None:
     """Train the runs together; each goes to be measured as soon as it is done, some on nominal scenes too."""
-    tasks = {}
+    waiting: dict[Path, list[Task]] = defaultdict(list)  # labels that come to the same policy share it
     for number, (label, run) in enumerate(runs):
         folder = options.work / run.digest
         firsts = first_pictures(table, run.episodes, folder / "firsts")
-        tasks[folder] = Task(label, run, folder, firsts, options.nominal if number in nominal else 0)
-    jobs = [Job(t.run.episodes, policy_config(t.run.policy), t.run.seed, folder) for folder, t in tasks.items()]
-    waiting = dict(tasks)
+        if not is_intact(folder, NAME):
+            (folder / f"{NAME}.json").unlink(missing_ok=True)  # damaged: nobody should measure it
+        waiting[folder].append(Task(label, run, folder, firsts, options.nominal if number in nominal else 0))
+    named = {folder: [task.label for task in tasks] for folder, tasks in waiting.items()}
+    runs_of = {folder: tasks[0].run for folder, tasks in waiting.items()}
+    jobs = [Job(run.episodes, policy_config(run.policy), run.seed, folder) for folder, run in runs_of.items()]
     watch = Watch()
 
     def look(done: int, total: int, note: str = "") -> None:
-        for folder in [folder for folder in waiting if (folder / "policy.json").exists()]:
-            hall.send(waiting.pop(folder))
+        for folder in [folder for folder in waiting if (folder / f"{NAME}.json").exists()]:
+            for task in waiting.pop(folder):
+                hall.send(task)
         files.write(hall.receive(wait=False))
         watch(done, total, note)
 
     began = time.time()
     failures = train_many(
-        table, jobs, look, options.device, 10**9, side_by_side=options.together, compiled=not options.plain
+        table, jobs, look, options.device, CHECKPOINT_EVERY, side_by_side=options.together, compiled=not options.plain
     )
     look(1, 1)
     updates = sum(job.config.updates for job in jobs)
     say(f"{len(jobs)} policies, {updates} updates in {time.time() - began:.0f} s")
     for folder, reason in failures.items():
-        say(tasks[folder].label, "failed:", reason)
+        say(*named[folder], "failed:", reason)
+        files.failed += 1
 
 
 class Files:
@@ -268,6 +328,7 @@ class Files:
 
     def __init__(self, out: Path, factors: Sequence[str]) -> None:
         self.out, self.factors = out, tuple(factors)
+        self.failed = 0  # policies, in this call
         out.mkdir(parents=True, exist_ok=True)
 
     def rows(self, name: str) -> list[dict[str, str]]:
@@ -278,15 +339,36 @@ class Files:
         with path.open(newline="") as file:
             return list(csv.DictReader(file))
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """One more row."""
-        path = self.out / name
-        fresh = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if fresh:
-                writer.writeheader()
-            writer.writerow(row)
+    def keep(self, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows, in place of those with the same key. The file is written whole or not at all."""
+        added = [{column: str(value) for column, value in row.items()} for row in rows]
+        keys = {tuple(row[column] for column in key) for row in added}
+        old = [row for row in self.rows(name) if tuple(row[column] for column in key) not in keys]
+        text = io.StringIO()
+        columns = list(dict.fromkeys(column for row in [*old, *added] for column in row))
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*old, *added])
+        write_atomically(self.out / name, text.getvalue().encode())
+
+    def measured(self) -> set[tuple[str, ...]]:
+        """The demonstrations and seed of each policy of the study whose rows are all there."""
+        count: dict[tuple[str, ...], int] = defaultdict(int)
+        for row in self.rows("results.csv"):
+            count[(*(row[f"demos:{name}"] for name in self.factors), row["seed"])] += 1
+        return {policy for policy, rows in count.items() if rows == len(self.factors)}
+
+    def same_study(self, spec: StudySpec) -> None:
+        """End unless the rows in OUT are of this study; keep what it is."""
+        path = self.out / "spec.json"
+        new = json.loads(json.dumps(spec.to_mapping()))
+        if path.exists() and self.rows("results.csv"):
+            old = json.loads(path.read_text())
+            other = [key for key in new if key != "first_seed" and old.get(key) != new[key]]
+            if other:
+                told = "; ".join(f"{key} {old.get(key)}, now {new[key]}" for key in other)
+                raise SystemExit(f"{self.out} has rows of another study ({told}): give another --out")
+        write_atomically(path, (json.dumps(new, indent=1) + "\n").encode())
 
     def results(self, seed: int) -> Results:
         """What was measured of the study with this seed."""
@@ -313,13 +395,6 @@ class Files:
             say(
                 f"{kind} {shown_as}: {mean:.3f} in {one.seconds:.0f} s,", {n: round(s, 2) for n, s in by_factor.items()}
             )
-            if kind == "study":
-                demos, seed = rest
-                for name in self.factors:
-                    named = {f"demos:{n}": demos[n] for n in self.factors}
-                    measured = {"factor": name, "score": repr(by_factor[name]), "trials": len(one.scores[name])}
-                    self.append("results.csv", {**named, **measured, "seed": seed})
-                self._similar("/".join(map(str, [*demos.values(), seed])), one.similarities)
             nominal = one.scores.get(None, [])
             solved = (
                 {"nominal": round(sum(nominal) / len(nominal), 4), "nominal_trials": len(nominal)} if nominal else {}
@@ -328,15 +403,25 @@ class Files:
             if kind == "check" or nominal:
                 name = rest[0] if kind == "check" else "full data"
                 row = {"name": name, "seed": one.task.run.seed, **solved}
-                self.append("check.csv", {**row, "score": round(mean, 4), "trials": len(every), **shown})
+                row |= {"score": round(mean, 4), "trials": len(every), **shown}
+                self.keep("check.csv", ("name", "seed"), [row])
             if kind == "loop":
-                for row in rest[0]:
-                    self.append("outcomes.csv", {**row, "score": round(mean, 4), "trials": len(every), **shown})
+                rows = [{**row, "score": round(mean, 4), "trials": len(every), **shown} for row in rest[0]]
+                self.keep("outcomes.csv", ("seed", "budget", "method"), rows)
+            if kind == "study":
+                demos, seed = rest
+                self._similar("/".join(map(str, [*demos.values(), seed])), one.similarities)
+                named = {f"demos:{n}": demos[n] for n in self.factors}
+                rows = [
+                    {**named, "factor": n, "score": repr(by_factor[n]), "trials": len(one.scores[n]), "seed": seed}
+                    for n in self.factors
+                ]
+                self.keep("results.csv", (*named, "factor", "seed"), rows)  # last: a policy with these rows is done
 
     def _similar(self, key: str, similarities: dict[str, list[float]]) -> None:
         path = self.out / "similarity.json"
         kept = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**kept, key: similarities}))
+        write_atomically(path, json.dumps({**kept, key: similarities}).encode())
 
 
 def check(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
@@ -358,9 +443,9 @@ def check(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> No
 def study(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:
     """Every policy of the plan, seed by seed; the next seed's demonstrations are made meanwhile."""
     rooms = [Room(options, seed, lab) for seed in options.seeds]
-    files.out.joinpath("spec.json").write_text(json.dumps(rooms[0].spec.to_mapping(), indent=1) + "\n")
-    done = {(*(row[f"demos:{n}"] for n in files.factors), row["seed"]) for row in files.rows("results.csv")}
-    with ThreadPoolExecutor(1) as thread:
+    files.same_study(rooms[0].spec)
+    done = files.measured()
+    with in_background() as thread:
         collected = [thread.submit(room.collect) for room in rooms]
         for room, future in zip(rooms, collected, strict=True):
             dataset = future.result()
@@ -383,8 +468,15 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
     done = {(row["seed"], row["budget"], row["method"]) for row in files.rows("outcomes.csv")}
     orders: dict[int, dict[tuple[int, ...], list[dict[str, Any]]]] = {}
     rooms = {seed: Room(options, seed, lab) for seed in options.seeds}
+    files.same_study(rooms[options.seeds[0]].spec)
     for seed, room in rooms.items():
         orders[seed] = defaultdict(list)
+        asked = [(str(seed), str(budget), rule) for budget in options.budgets for rule in options.rules]
+        wanted = {(*map(str, run.demos.values()), str(seed)) for run in plan(room.spec)}
+        missing = len(wanted - files.measured())
+        if missing and not options.partial and not done.issuperset(asked):
+            told = f"seed {seed}: {missing} of the study's {len(wanted)} policies are not measured"
+            raise SystemExit(f"{told}: `study` first, or --partial to order by what is there")
         for budget in options.budgets:
             for method in options.rules:
                 if (str(seed), str(budget), method) in done:
@@ -416,7 +508,7 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
         return rooms[seed].collect(most)
 
     asking = [seed for seed in options.seeds if orders[seed]]
-    with ThreadPoolExecutor(1) as thread:
+    with in_background() as thread:
         collected = [thread.submit(gather, seed) for seed in asking]
         for seed, future in zip(asking, collected, strict=True):
             table = lab.frames([episode.id for episode in future.result().episodes], Watch())
@@ -431,24 +523,26 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
 
 def proxy(out: Path) -> None:
     """Proxy scores of every policy, normalised over all of them; per seed, their rank agreement with the trials."""
-    kept = json.loads((out / "similarity.json").read_text())
     files = Files(out, ())
     rows = files.rows("results.csv")
     names = [column.removeprefix("demos:") for column in rows[0] if column.startswith("demos:")]
     measured: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         measured["/".join([*(row[f"demos:{name}"] for name in names), row["seed"]])].append(float(row["score"]))
+    found = json.loads((out / "similarity.json").read_text())
+    kept = {key: similar for key, similar in found.items() if key in measured}
     for k in map(str, KS):
         # Neighbouring conditions differ in factor (Lab.conditions), so factors take turns.
         count = len(next(iter(kept.values()))[k])
         scores = proxy_scores({key: values[k] for key, values in kept.items()}, names * (count // len(names)))
-        (out / f"proxy-k{k}.csv").unlink(missing_ok=True)
+        told = []
         for key, score in scores.items():
             *demos, seed = key.split("/")
             for name in names:
                 shown = {f"demos:{one}": number for one, number in zip(names, demos, strict=True)}
-                row = {**shown, "factor": name, "score": round(score.by_factor[name], 5), "seed": seed}
-                files.append(f"proxy-k{k}.csv", row)
+                told.append({**shown, "factor": name, "score": round(score.by_factor[name], 5), "seed": seed})
+        (out / f"proxy-k{k}.csv").unlink(missing_ok=True)
+        files.keep(f"proxy-k{k}.csv", (*shown, "factor", "seed"), told)
         for seed in sorted({key.rpartition("/")[2] for key in kept}):
             mine = {key: score.overall for key, score in scores.items() if key.endswith(f"/{seed}")}
             agreement = rank_agreement(mine, {key: sum(measured[key]) / len(names) for key in mine})
@@ -467,6 +561,7 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[100])
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES)[:4])
     parser.add_argument("--orders", type=Path, help="orders made elsewhere: [{seed, budget, method, predicted, order}]")
+    parser.add_argument("--partial", action="store_true", help="loop: order by a study that is not measured whole")
     parser.add_argument("--variants", type=json.loads, default={"as given": {}})
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--states", type=int, default=6, help="initial states per held-out setting")
@@ -484,14 +579,22 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)
     files = Files(options.out, lab.task.factors)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     hall = Hall(options)
-    {"check": check, "study": study, "loop": loop}[options.what](options, lab, hall, files)
-    while hall.open:
-        files.write(hall.receive(wait=True))
-    hall.close()
-    close = getattr(lab.task, "close", None)
-    if close is not None:
-        close()
+    whole = False
+    try:
+        {"check": check, "study": study, "loop": loop}[options.what](options, lab, hall, files)
+        while hall.open:
+            files.write(hall.receive(wait=True))
+        whole = True
+    except FscError as error:
+        raise SystemExit(str(error)) from None
+    finally:
+        hall.close(at_once=not whole)
+        getattr(lab.task, "close", lambda: None)()
+    if files.failed:
+        raise SystemExit(f"{files.failed} policies failed; the same command tries them again")
     say("done")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -446,3 +447,28 @@ def test_runs_outside_the_plan(path: Path) -> None:
             study.add({"camera_pose": 1})
         with pytest.raises(StudyMissing, match="no run 'zzzz'"):
             study.run("zzzz")
+
+
+def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path) -> None:
+    """`fsc init` plans before study.yaml is finished: all that was planned until then would be trained as well."""
+    spec, path = StudySpec({"camera": 4, "light": 4, "table": 4}, construction="one"), tmp_path / "study.db"
+    Study.create(spec, path).close()
+    for policy in ({"steps": 10}, {"steps": 20}, {}, {"steps": 30}):
+        with Study.open(path, settings=replace(spec, policy=policy)) as study:
+            assert len(study.replan()) == 10
+            assert study.replan() == []
+            assert [run.spec.policy for run in study.runs()] == [policy] * 10
+    fewer = replace(spec, policy={"steps": 30}, points=2)
+    with Study.open(path, settings=fewer) as study:
+        own = study.add({"camera": 1, "light": 1, "table": 1})
+        first, working, stopped = study.ask(3)
+        study.tell(first.id, 0.5)
+        study.release(stopped.id)
+        assert len(study.replan()) == 6
+    with Study.open(path, settings=replace(fewer, policy={"steps": 40})) as study:
+        assert len(study.replan()) == 2
+        assert {run.id for run in study.runs()} >= {own, first.id, working.id}
+        assert [run.spec.policy["steps"] for run in study.runs()].count(40) == 4
+    with Study.open(path, settings=replace(fewer, policy={"steps": 40})) as study:
+        study.store.release(working.id)  # it was with somebody when the plan changed
+        assert study.replan() == [working.id]

@@ -21,6 +21,7 @@ from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, Unkno
 from factored_scaling.store import RoundRow, RunRow, Store
 from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
 
+PLAN = "plan"  # kind of the documents that say which runs a round planned last
 DAY = 24 * 3600.0
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
@@ -143,6 +144,22 @@ class Study:
         planned = plan(self.spec, self.dataset)
         self.store.add_runs(self.id, self.round.index, planned)
         return planned
+
+    def replan(self) -> list[int]:
+        """Plan as the settings are now: what an earlier plan of this round had beyond that is taken back.
+
+        Runs that were begun or measured stay, as do those that were added one by one. Returns the ids of those gone.
+        """
+        wanted, number = {run.spec.digest for run in self.plan()}, self.round.index
+        other = {run.digest for run in self.store.runs(self.id, number)} - wanted
+        kept = self.store.document(self.id, PLAN, str(number))
+        if kept is None and not other:
+            return []
+        known = kept["runs"] if kept is not None else [run.spec.digest for run in plan(self.round.spec, self.dataset)]
+        if not wanted <= set(known):
+            self.store.put_document(self.id, PLAN, str(number), {"runs": sorted({*known, *wanted})})
+        stale = other & set(known)
+        return self.store.withdraw_runs(self.id, number, stale) if stale else []
 
     def add(self, demos: Mapping[str, int], seed: int = 0) -> int:
         """Add one run outside the plan (a training set of your own choosing); returns its id."""

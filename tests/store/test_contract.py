@@ -133,6 +133,33 @@ class TestRuns:
         last = store.runs(example.study, 0)[-1]
         assert (last.id, last.position, last.seed) == (added, len(example.runs), 2**40)
 
+    def test_a_planned_run_is_withdrawn_only_while_nothing_came_of_it(self, store: Store, example: Any) -> None:
+        runs = store.runs(example.study)
+        digests = {run.digest for run in runs}
+        measured, told, working, waiting, failed, released = (taken(store, example.study).id for _ in range(6))
+        store.append_trials(measured, [Trial("t", 1)])
+        store.release(measured)
+        store.append_scores(told, [Measurement(0.5)])
+        store.release(told)
+        store.trained(waiting)
+        store.fail(failed, None, "out of memory")
+        store.release(released)
+        untouched = [run.id for run in runs[6:]]
+        assert store.withdraw_runs(example.study, 0, digests) == [failed, released, *untouched]
+        assert {run.id for run in store.runs(example.study)} == {measured, told, working, waiting}
+        assert store.withdraw_runs(example.study, 0, digests) == []
+        store.add_runs(example.study, 0, plan(example.spec, example.dataset))
+        again = {run.digest: run for run in store.runs(example.study)}
+        assert set(again) == digests
+        assert [again[run.digest].attempts for run in runs if run.id == failed] == [0]
+
+    def test_a_run_of_two_rounds_is_withdrawn_from_one(self, store: Store, example: Any) -> None:
+        shared = store.runs(example.study)[0]
+        store.add_round(example.study, example.spec, example.dataset, None)
+        store.add_runs(example.study, 1, [PlannedRun(shared.spec, shared.demos, ())])
+        assert store.withdraw_runs(example.study, 1, {shared.digest}) == []
+        assert store.run(shared.id).rounds == (0,)
+
     def test_a_row_is_a_snapshot(self, store: Store, example: Any) -> None:
         before = store.run(example.runs[0])
         taken(store, example.study)

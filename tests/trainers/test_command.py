@@ -219,13 +219,11 @@ def test_fsc_run_trains_a_study_to_a_recommendation(tmp_path: Path) -> None:
 def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_path: Path) -> None:
     """Otherwise people would score twice as many trials, and curves would mix policies of two kinds, unknowingly."""
     make_study(tmp_path, "--score", "none")
-    with Study.create(read_spec(tmp_path / "study.yaml"), tmp_path / "study.db") as study:
-        study.fail(study.ask(1)[0].id, "out of memory")
-    assert "changed" not in fsc("run", tmp_path, code=1).stderr
+    assert "changed" not in fsc("run", tmp_path).stderr
     spec = read_spec(tmp_path / "study.yaml")
     write_spec(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     told = "warning: `policy:` in study.yaml changed after runs 1, 2, 3 had been planned"
-    assert f"{told}; they stay as they were planned" in fsc("run", tmp_path, "--retry-failed").stderr
+    assert f"{told}; they stay as they were planned" in fsc("run", tmp_path).stderr
     assert f"{told}; `fsc sheet close {tmp_path} --early`" in fsc("sheet", "evaluate", tmp_path).stderr
     fsc("sheet", "close", tmp_path, "--early")
     for run in range(1, 4):
@@ -234,6 +232,19 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
     assert "changed" not in fsc("recommend", tmp_path, "--budget", "10").stderr
     fsc("record", tmp_path, "4", "1", "0", "--done")
     assert f"{told}; their scores count as if nothing had" in fsc("recommend", tmp_path, "--budget", "10").stderr
+
+
+def test_settings_that_change_before_anything_is_measured_are_those_that_are_trained(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    spec = read_spec(tmp_path / "study.yaml")
+    with Study.create(spec, tmp_path / "study.db") as study:
+        study.fail(study.ask(1)[0].id, "out of memory")
+    write_spec(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
+    done = fsc("run", tmp_path)  # the failed run would end it with exit code 1
+    assert "study.yaml has changed: runs 1, 2, 3 of the plan before are taken back, without scores" in done.stderr
+    assert "warning" not in done.stderr
+    with Study.open(tmp_path / "study.db") as study:
+        assert [(run.state, run.spec.policy["steps"]) for run in study.runs()] == [("done", 2)] * 3
 
 
 def test_a_study_that_people_measure_waits_and_is_not_trained_again(tmp_path: Path) -> None:

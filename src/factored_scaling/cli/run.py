@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.target import Target, listed, mixed_settings, study_argument
+from factored_scaling.cli.target import Target, listed, mixed_settings, planned_anew, study_argument
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def run_command(
     target = Target.parse(study)
     folder = (target.folder or Path.cwd()).resolve()
     with target.study() as opened:
-        opened.plan()
         outside = check_settings(opened.spec, folder)
+        planned_anew(opened)
         if outside is not None:
             _check_episodes(opened, outside, retry_failed)
         if retry_failed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.core.checks import percentage
 from factored_scaling.core.scores import Result, Score, Trial, known_result, result_of, summarise
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -37,7 +37,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
     """
     with Target.parse(study).study() as opened:
         if not opened.store.read_only:
-            opened.plan()
+            planned_anew(opened)
         if episodes is not None:
             ids = opened.run(episodes).spec.episodes
             print_json(list(ids)) if as_json else click.echo("\n".join(ids))

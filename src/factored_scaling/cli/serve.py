@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.errors import InvalidInput, installs
 
 
@@ -39,7 +39,7 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
 
     with Target.parse(study).study() as opened:
         if not opened.store.read_only:
-            opened.plan()
+            planned_anew(opened)
         address = serve.bind(host, port)
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
         server = serve.server_for(opened, serve.access_for(address, secret))

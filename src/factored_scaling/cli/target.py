@@ -207,6 +207,14 @@ def listed(ids: Sequence[int]) -> str:
     return f"run {some}" if len(ids) == 1 else f"runs {some}"
 
 
+def planned_anew(study: Study) -> None:
+    """Plan as study.yaml is now, and tell which runs of an earlier plan that took back."""
+    gone = study.replan()
+    if gone:
+        told = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} taken back, without scores"
+        click.echo(f"study.yaml has changed: {told}", err=True)
+
+
 def mixed_settings(study: Study, runs: Sequence[RunRow]) -> str:
     """What to tell where some of these runs were planned with other settings than the study has now, and some not."""
     from factored_scaling.core.design import run_on

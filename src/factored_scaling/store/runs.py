@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, func, insert, select
 
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import studies
 from factored_scaling.store.rows import AttemptRow, Planned, RunRow, to_json
-from factored_scaling.store.schema import attempts, placements, rounds, runs, scores, trials
+from factored_scaling.store.schema import attempts, placements, queue, rounds, runs, scores, trials
 
 
 def add(connection: Connection, now: float, study: int, index: int, planned: Sequence[Planned]) -> list[int]:
@@ -39,6 +39,25 @@ def add(connection: Connection, now: float, study: int, index: int, planned: Seq
     ids = [known[digest] for digest in digests]
     _place(connection, round_id, dict(zip(ids, planned, strict=True)))
     return ids
+
+
+def withdraw(connection: Connection, _now: float, study: int, index: int, digests: Collection[str]) -> list[int]:
+    """Take runs out of the round again, if nothing came of them; returns the ids of those that are gone."""
+    studies.require(connection, study, lock=True)
+    here = studies.round_id(connection, study, index)
+    placed = select(placements.c.run_id).where(placements.c.round_id == here)
+    unmeasured = [runs.c.state.in_(("pending", "failed")), runs.c.trained.is_(None)]
+    unmeasured += [runs.c.id.not_in(select(table.c.run_id)) for table in (trials, scores, queue)]
+    query = select(runs.c.id, runs.c.digest).where(runs.c.id.in_(placed), *unmeasured).order_by(runs.c.id)
+    found = [row.id for row in connection.execute(query.with_for_update()) if row.digest in digests]
+    elsewhere = set(connection.execute(select(placements.c.run_id).where(placements.c.round_id != here)).scalars())
+    gone = [id_ for id_ in found if id_ not in elsewhere]
+    for id_ in found:
+        connection.execute(delete(placements).where(placements.c.round_id == here, placements.c.run_id == id_))
+    for id_ in gone:
+        connection.execute(delete(attempts).where(attempts.c.run_id == id_))
+        connection.execute(delete(runs).where(runs.c.id == id_))
+    return gone
 
 
 def of_study(connection: Connection, study: int, index: int | None) -> list[RunRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -146,6 +146,14 @@ class Store:
         and its results.
         """
         return self._write(runs.add, study, round, planned)
+
+    def withdraw_runs(self, study: int, round: int, digests: Collection[str]) -> list[int]:
+        """Take back runs that a round planned; returns the ids of those that are gone.
+
+        A run that somebody works on, that is trained, has a result or waits in a queue stays, and so does one that
+        another round has too.
+        """
+        return self._write(runs.withdraw, study, round, digests)
 
     def runs(self, study: int, round: int | None = None) -> list[RunRow]:
         """The study's runs, or those of one round, in the order to train them, all as of one moment."""

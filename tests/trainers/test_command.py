@@ -276,6 +276,27 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     assert (tmp_path / "runs" / run.digest / "starts.txt").read_text() == "0\n"  # mended, not trained again
 
 
+def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) -> None:
+    """Hours of training are not thrown away for a slip in the program that measures."""
+    program = tmp_path / "measure.py"
+    make_study(tmp_path, "--score", "none")
+    spec = read_spec(tmp_path / "study.yaml")
+    evaluate = {**spec.trainer, "evaluate": [sys.executable, str(program), "{result}"]}
+    write_spec(replace(spec, trainer=evaluate), tmp_path / "study.yaml")
+    slips = {"{'scores': {'lighting': 61}}": "write 61% as 0.61", "{}": "the evaluation left no scores"}
+    for slip, reason in slips.items():
+        program.write_text(f"import json, sys; json.dump({slip}, open(sys.argv[1], 'w'))")
+        done = fsc("run", tmp_path, "--retry-failed", code=1)
+        assert reason in done.stderr
+        assert "correct the program; `fsc run --retry-failed` measures again and does not train" in done.stderr
+    program.write_text("import json, sys; json.dump({'scores': {'lighting': 0.61}}, open(sys.argv[1], 'w'))")
+    fsc("run", tmp_path, "--retry-failed")
+    with Study.open(tmp_path / "study.db") as study:
+        assert [run.state for run in study.runs()] == ["done"] * 3
+        starts = [(tmp_path / "runs" / run.digest / "starts.txt").read_text() for run in study.runs()]
+    assert starts == ["0\n"] * 3
+
+
 def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_study(tmp_path / "study", "--no-such-option")
     (tmp_path / "here").mkdir()

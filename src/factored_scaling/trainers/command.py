@@ -115,7 +115,7 @@ class CommandTrainer:
         outcome = read_outcome(self._step("train", run, folder).result, factors)
         if self.settings.evaluate:
             self._carry_out("evaluate", self.settings.evaluate, run, folder, progress)
-            outcome = outcome.with_evaluation(measured(self._step("evaluate", run, folder).result, factors))
+            outcome = outcome.with_evaluation(measured(self._step("evaluate", run, folder), factors))
         return outcome
 
     def embedder(self, progress: Progress) -> None:

@@ -232,7 +232,7 @@ class LerobotTrainer:
             environment = step.environment(values, common.environment, False)
             directory = (self.folder / common.directory).resolve()
             step.carry_out(command, directory, environment, listener("", progress), common.patience)
-        return outcome.with_evaluation(measured(step.result, factors))
+        return outcome.with_evaluation(measured(step, factors))
 
     def embedder(self, progress: Progress) -> LerobotEmbedder | None:
         """φ of the policies, for studies that name held-out scenes under `proxy`."""

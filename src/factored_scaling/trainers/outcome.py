@@ -13,10 +13,12 @@ from factored_scaling.core.scores import Trial
 from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
 from factored_scaling.files import read_json
 from factored_scaling.store import Measurement
+from factored_scaling.trainers.steps import Step
 
 _KEYS = ("policy", "scores", "trials", "metrics")
 _TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
 CORRECT = "correct the file, or remove its folder to train again, and `fsc run --retry-failed`"
+MEASURE = "correct the program; `fsc run --retry-failed` measures again and does not train"
 SOURCE = "trainer"  # of measurements that arrive as means
 
 
@@ -50,26 +52,30 @@ class Outcome:
         )
 
 
-def read_outcome(path: Path, factors: Sequence[str]) -> Outcome:
+def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> Outcome:
     """The file's content; nothing when there is no file, an error that names the place when it is wrong."""
     if not path.exists():
         return Outcome()
     try:
         return _outcome(read_json(path), factors)
     except FscError as error:
-        # the program ended well and is not run again, also when it has been corrected since
-        error.hint = f"{error.hint}; {CORRECT}" if error.hint else CORRECT
+        # a program that trained is not run again, also when it has been corrected since
+        error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
         if str(path) in error.where:
             raise
         raise error.at(str(path)) from None
 
 
-def measured(path: Path, factors: Sequence[str]) -> Outcome:
-    """What an evaluation left; an error when there is nothing in it to fit a curve to."""
-    outcome = read_outcome(path, factors)
-    if not outcome.measured:
-        hint = "the command must write scores or trials to {result}"
-        raise InvalidInput("the evaluation left no scores", where=str(path), hint=hint)
+def measured(step: Step, factors: Sequence[str]) -> Outcome:
+    """What an evaluation left; an error when there is nothing in it to fit a curve to, and then it is run again."""
+    try:
+        outcome = read_outcome(step.result, factors, MEASURE)
+        if not outcome.measured:
+            hint = f"the command must write scores or trials to {{result}}; {MEASURE}"
+            raise InvalidInput("the evaluation left no scores", where=str(step.result), hint=hint)
+    except FscError:
+        step.forget()
+        raise
     return outcome
 
 

@@ -52,6 +52,10 @@ class Step:
         """Whether the program ended well before."""
         return (self.folder / f"{self.name}.finished.json").exists()
 
+    def forget(self) -> None:
+        """Its result is of no use: the next attempt runs the program again."""
+        (self.folder / f"{self.name}.finished.json").unlink(missing_ok=True)
+
     @property
     def begun(self) -> bool:
         """Whether an earlier attempt was made here."""

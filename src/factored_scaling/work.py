@@ -117,7 +117,7 @@ def take_alike(study: Study, options: WorkOptions) -> list[Run]:
 
 def _lab(run: Run, folder: Path, options: WorkOptions) -> Lab | OutsideTrainer:
     if options.trainer:
-        return load_trainer(options.trainer, run.spec.policy, folder, options.device or None)
+        return load_trainer(options.trainer, run.spec.policy, folder, options.device or None, run.spec.evaluation)
     return Lab.of_run(run.spec, folder, options.device)
 
 

@@ -124,18 +124,17 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
         "{episodes*}",
         "{seed}",
         "{device}",
-        "{policy.name} {policy.depth.x}",
+        "{policy.name} {policy.depth.x} {evaluation.trials}",
         "{{seed}}",
         '{"a": 1}',
     ]
     policy = {"name": "a b", "depth": {"x": True}}
     own = {"FSC_MINE": "{seed}", "FSC_ALL": "{episodes*}", "FSC_AGAIN": "{resume}"}
     settings = {"command": [sys.executable, "-c", show, *words], "environment": own}
-    load_trainer(settings, policy, tmp_path, "cuda:1").train(
-        RunSpec(("b", "a c"), policy=policy, seed=7), folder(tmp_path), Heard()
-    )
+    run = RunSpec(("b", "a c"), policy=policy, evaluation={"trials": 50}, seed=7)
+    load_trainer(settings, policy, tmp_path, "cuda:1", run.evaluation).train(run, folder(tmp_path), Heard())
     argv, environment = json.loads((tmp_path / "run" / "train.log").read_text())
-    assert argv == ["b,a c", "b", "a c", "7", "cuda:1", "a b true", "{seed}", '{"a": 1}']
+    assert argv == ["b,a c", "b", "a c", "7", "cuda:1", "a b true 50", "{seed}", '{"a": 1}']
     assert (environment["FSC_SEED"], environment["FSC_MINE"], environment["FSC_RESUME"]) == ("7", "7", "0")
     assert (environment["FSC_ALL"], environment["FSC_AGAIN"]) == ("b a c", "")
     whole = json.loads(Path(environment["FSC_RUN_FILE"]).read_text())
@@ -283,7 +282,11 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
     spec = read_spec(tmp_path / "study.yaml")
     evaluate = {**spec.trainer, "evaluate": [sys.executable, str(program), "{result}"]}
     write_spec(replace(spec, trainer=evaluate), tmp_path / "study.yaml")
-    slips = {"{'scores': {'lighting': 61}}": "write 61% as 0.61", "{}": "the evaluation left no scores"}
+    slips = {
+        "{'scores': {'lighting': 61}}": "write 61% as 0.61",
+        "{'scores': {'nominal': 0.9}}": "leave trials of the nominal scene out",
+        "{}": "the evaluation left no scores",
+    }
     for slip, reason in slips.items():
         program.write_text(f"import json, sys; json.dump({slip}, open(sys.argv[1], 'w'))")
         done = fsc("run", tmp_path, "--retry-failed", code=1)

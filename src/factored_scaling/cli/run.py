@@ -111,7 +111,8 @@ def run_command(
         click.echo(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
         sys.exit(1)
     if trained:
-        click.echo(f"{trained} policies are trained and wait for trials: `fsc sheet evaluate {study}` queues them")
+        told = "1 policy is trained and waits" if trained == 1 else f"{trained} policies are trained and wait"
+        click.echo(f"{told} for trials: `fsc sheet evaluate {study}` queues them")
         return
     click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
 
@@ -128,7 +129,7 @@ def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
         if spec.task is not None:
             what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
             raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
-        return load_trainer(trainer, spec.policy, folder, None)
+        return load_trainer(trainer, spec.policy, folder, None, spec.evaluation)
     if spec.task is None:
         hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from factored_scaling.core.design import RunSpec
@@ -78,7 +79,11 @@ def trained_here(settings: Mapping[str, Any]) -> bool:
 
 
 def load_trainer(
-    settings: Mapping[str, Any], policy: Mapping[str, Any], home: Path, device: str | None
+    settings: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    home: Path,
+    device: str | None,
+    evaluation: Mapping[str, Any] = MappingProxyType({}),
 ) -> OutsideTrainer:
     """The trainer that a study's `trainer:` describes. `home` is the study's folder, from which paths are read."""
     kind = settings.get("kind", "command")
@@ -88,13 +93,12 @@ def load_trainer(
         from factored_scaling.trainers.lerobot import LerobotPolicy, LerobotSettings, LerobotTrainer
 
         place = home.resolve()
-        return LerobotTrainer(
-            LerobotPolicy.from_mapping(policy), LerobotSettings.from_mapping(settings, policy, place), place, device
-        )
+        read = LerobotSettings.from_mapping(settings, policy, place, evaluation)
+        return LerobotTrainer(LerobotPolicy.from_mapping(policy), read, place, device)
     if kind == "diffusion":
         from factored_scaling.trainers.diffusion import DiffusionSettings, DiffusionTrainer
 
         return DiffusionTrainer(DiffusionSettings.from_mapping(settings, policy, home.resolve()), home, device)
     from factored_scaling.trainers.command import CommandSettings, CommandTrainer
 
-    return CommandTrainer(CommandSettings.from_mapping(settings, policy), home, device)
+    return CommandTrainer(CommandSettings.from_mapping(settings, policy, evaluation), home, device)

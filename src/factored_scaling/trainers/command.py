@@ -51,7 +51,7 @@ class CommandSettings:
 
     @classmethod
     def from_mapping(
-        cls, data: Mapping[str, Any], policy: Mapping[str, Any], more: Sequence[str] = ()
+        cls, data: Mapping[str, Any], policy: Mapping[str, Any], evaluation: Mapping[str, Any], more: Sequence[str] = ()
     ) -> CommandSettings:
         """Read `trainer:`; mistakes are told with their place, unknown placeholders with the nearest known one."""
         known = tuple(cls.__dataclass_fields__)
@@ -60,7 +60,7 @@ class CommandSettings:
                 raise UnknownKey(str(key), ("kind", *known), where=f"trainer.{key}")
         if "command" not in data:
             raise InvalidInput("no command", where="trainer", hint="write the command line that trains a policy")
-        placeholders = (*PLACEHOLDERS, *more, *plain(policy, "policy"))
+        placeholders = (*PLACEHOLDERS, *more, *plain(policy, "policy"), *plain(evaluation, "evaluation"))
         lines = {}
         for key in ("command", "evaluate", "resume"):
             lines[key] = words(data[key], f"trainer.{key}") if key in data else ()

@@ -139,7 +139,9 @@ class LerobotSettings:
     common: CommandSettings
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> LerobotSettings:
+    def from_mapping(
+        cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path, evaluation: Mapping[str, Any]
+    ) -> LerobotSettings:
         """Read `trainer:`; paths are seen from the study's folder."""
         own, shared = (
             ("python", "dataset", "arguments", "saves", "proxy"),
@@ -167,7 +169,9 @@ class LerobotSettings:
             arguments=tuple(arguments),
             saves=whole(data.get("saves", 5), "trainer.saves", least=1),
             proxy=ProxySettings.from_mapping(data.get("proxy"), LerobotPolicy.from_mapping(policy).type, home),
-            common=CommandSettings.from_mapping({"command": "lerobot-train", **common}, policy, ["checkpoint"]),
+            common=CommandSettings.from_mapping(
+                {"command": "lerobot-train", **common}, policy, evaluation, ["checkpoint"]
+            ),
         )
 
 

@@ -163,5 +163,6 @@ def _factor(name: str, factors: Sequence[str], where: str) -> tuple[str, ...]:
     names = tuple(name.split("+")) if name else ()
     for one in names:
         if one not in factors and names != ("*",):
-            raise UnknownFactor(one, factors, where=where)
+            hint = "leave trials of the nominal scene out, or keep them in `metrics`" if one == "nominal" else ""
+            raise UnknownFactor(one, factors, where=where, hint=hint)
     return names

@@ -73,6 +73,7 @@ class Step:
         write_text(self.folder / "run.json", json.dumps(whole, indent=1) + "\n")
         return {
             **plain(self.run.policy, "policy"),
+            **plain(self.run.evaluation, "evaluation"),
             "episodes": ",".join(self.run.episodes),
             "episodes*": list(self.run.episodes),
             "episodes_file": str(self.folder / "episodes.txt"),

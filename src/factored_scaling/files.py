@@ -101,11 +101,11 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
     return out.getvalue()
 
 
-def read_pool(path: Path) -> Dataset:
+def read_episodes(path: Path) -> Dataset:
     """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are left alone."""
     episodes = []
     try:
-        for place, cells in read_table(path, _check_pool):
+        for place, cells in read_table(path, _check_episodes):
             key = "episode" if "episode" in cells else "id"
             if not cells[key]:
                 raise InvalidInput("missing", where=f"{place}, column {key}")
@@ -115,11 +115,11 @@ def read_pool(path: Path) -> Dataset:
         raise (error if error.where.startswith(_name(path)) else error.at(_name(path))) from None
 
 
-def _check_pool(header: Sequence[str], place: str) -> None:
+def _check_episodes(header: Sequence[str], place: str) -> None:
     for needed in ("episode" if "id" not in header else "id", "factor"):
         if header.count(needed) != 1:
             what = f"column {needed!r} appears twice" if needed in header else f"no column {needed!r}"
-            raise InvalidInput(what, where=place, hint="a pool has the columns episode and factor")
+            raise InvalidInput(what, where=place, hint="the columns are episode and factor")
 
 
 def read_json(path: Path) -> Any:

@@ -268,3 +268,68 @@ def test_a_study_that_may_not_be_written_to_is_read(
             "study.db: the database may not be written to; check the file's and the folder's permissions"
             in answer.stderr
         )
+
+
+class TestNamesOfOnesOwn:
+    """Demonstrations are files of anybody's: a run must name those files, in later rounds too."""
+
+    @pytest.fixture
+    def demos(self, fsc: Fsc, tmp_path: Path) -> Path:
+        rows = [f"{factor}_{take}.npz,{factor}\n" for factor in ("lighting", "camera_pose") for take in range(4)]
+        (tmp_path / "demos.csv").write_text("episode,factor\n" + "".join(rows) + "still_0.npz,\n")
+        done(fsc("init", tmp_path / "study", "--episodes", tmp_path / "demos.csv"))
+        return tmp_path / "demos.csv"
+
+    def test_runs_name_them(self, fsc: Fsc, demos: Path) -> None:
+        study = demos.parent / "study"
+        spec = read_spec(study / "study.yaml")
+        assert (spec.sizes, spec.nominal) == ({"lighting": 4, "camera_pose": 4}, 1)
+        first = done(fsc("runs", study, "--episodes", "1")).split()
+        assert sorted(first) == sorted(line.split(",")[0] for line in demos.read_text().splitlines()[1:])
+
+    def test_what_was_collected_since_is_added_by_name(self, fsc: Fsc, demos: Path) -> None:
+        study = demos.parent / "study"
+        with demos.open("a") as table:
+            table.write("lighting_4.npz,lighting\nlighting_5.npz,lighting\nstill_1.npz,nominal\n")
+        compared = done(fsc("extend", study, "--episodes", demos, "--compare"))
+        assert "Round 0, so far" in compared
+        assert "9 episodes of" in compared
+        assert json.loads(done(fsc("runs", study, "--json")))["round"] == 0
+        added = json.loads(done(fsc("extend", study, "--episodes", demos, "--json")))
+        assert added["collected"] == {"lighting": 2, "nominal": 1}
+        with Study.open(study / "study.db") as opened:
+            assert [e.id for e in opened.dataset.episodes][-3:] == ["lighting_4.npz", "lighting_5.npz", "still_1.npz"]
+        refused(fsc("extend", study, "--episodes", demos), "no episode is new to the study")
+
+    def test_numbers_would_name_nothing(self, fsc: Fsc, demos: Path) -> None:
+        study = demos.parent / "study"
+        refused(fsc("extend", study, "--collected", "lighting=3"), "have names", "--episodes CSV")
+        said = fsc("recommend", study, "--budget", "6", "--strategy", "equal", "--save").stderr
+        assert "`fsc extend" in said
+        assert "--episodes CSV` when it is collected" in said
+        refused(fsc("extend", study, "--as-ordered"), "have names", "--episodes CSV")
+
+    def test_slips(self, fsc: Fsc, demos: Path) -> None:
+        study, table = demos.parent / "study", demos.parent / "new.csv"
+        table.write_text("episode,factor\nnew.npz,ligting\n")
+        refused(fsc("extend", study, "--episodes", table), "new.csv: row 1", "did you mean lighting?")
+        table.write_text("episode,factor\nlighting_0.npz,camera_pose\n")
+        refused(fsc("extend", study, "--episodes", table), "row 1", "varied lighting before, not camera_pose")
+        refused(fsc("extend", study, "--episodes", table, "--as-ordered"), "say what was collected")
+        table.write_text("episode,factor\nstill.npz,\n")
+        other = demos.parent / "other"
+        refused(fsc("init", other, "--episodes", table), "no episode varies a factor")
+        refused(fsc("init", other, "--episodes", demos, "--factor", "a=3"), "--episodes", "leave --factor out")
+        refused(fsc("init", other, "--episodes", demos, "--dataset", demos.parent), "leave the others out")
+        assert not other.exists()
+
+    def test_what_was_chosen_from_a_pool_is_added_as_ordered(self, fsc: Fsc, demos: Path) -> None:
+        study, pool = demos.parent / "study", demos.parent / "pool.csv"
+        pool.write_text("episode,factor\n" + "".join(f"old/{take}.npz,lighting\n" for take in range(9)))
+        given = ("recommend", study, "--budget", "4", "--strategy", "equal", "--pool", pool)
+        assert "--as-ordered` adds these episodes" in fsc(*given, "--save").stderr
+        chosen = json.loads(done(fsc(*given, "--json")))["episodes"]["lighting"]
+        assert len(chosen) == 4
+        done(fsc("extend", study, "--as-ordered"))
+        with Study.open(study / "study.db") as opened:
+            assert [e.id for e in opened.dataset.episodes][-4:] == chosen

@@ -9,7 +9,7 @@ import pytest
 from factored_scaling import Dataset, Episode, StudySpec
 from factored_scaling.core.pool import capped, chosen_episodes, without
 from factored_scaling.errors import InvalidInput, NotEnoughData
-from factored_scaling.files import read_pool
+from factored_scaling.files import read_episodes
 
 POOL = Dataset.of_sizes({"a": 5, "b": 200, "other": 9}, nominal=3)
 
@@ -41,9 +41,9 @@ def test_what_the_study_has_is_left_out() -> None:
 def test_a_pool_is_read_from_a_table(tmp_path: Path) -> None:
     path = tmp_path / "pool.csv"
     path.write_text("episode, factor,camera\ne1,a,left\ne2,,left\ne3,nominal,right\n")
-    assert read_pool(path).episodes == (Episode("e1", "a"), Episode("e2"), Episode("e3"))
+    assert read_episodes(path).episodes == (Episode("e1", "a"), Episode("e2"), Episode("e3"))
     path.write_text("id,factor\n7,a\n")
-    assert read_pool(path).episodes == (Episode("7", "a"),)
+    assert read_episodes(path).episodes == (Episode("7", "a"),)
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_mistakes_in_a_pool_are_placed(tmp_path: Path, text: str, what: str) -> 
     path = tmp_path / "pool.csv"
     path.write_text(text)
     with pytest.raises(InvalidInput, match=r"pool\.csv") as caught:
-        read_pool(path)
+        read_episodes(path)
     assert what in str(caught.value)

@@ -151,7 +151,8 @@ def recommend_command(
         answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up, proxy=stand_ins)
     if save:
         with target.study() as opened:
-            opened.store.put_document(opened.id, "recommendation", "latest", answer.to_mapping())
+            kept = answer.to_mapping() | ({} if held is None else held.chosen(answer, seed))
+            opened.store.put_document(opened.id, "recommendation", "latest", kept)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
     if as_json:
@@ -159,9 +160,7 @@ def recommend_command(
         return
     _print_answer(answer, spec, held, proxy)
     if save:
-        following = "--as-ordered` when it is collected"
-        if spec.dataset is not None:
-            following = "--dataset PATH` when it is recorded and labelled"
+        following = _following(target, spec, held)
         click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
 
 
@@ -205,6 +204,18 @@ def _print_answer(answer: Recommendation, spec: StudySpec, held: Pool | None, pr
     if answer.surface is not None:
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
+
+
+def _following(target: Target, spec: StudySpec, pool: Pool | None) -> str:
+    """How to say that an order was followed."""
+    from factored_scaling.cli.episodes import named
+
+    if spec.dataset is not None:
+        return "--dataset PATH` when it is recorded and labelled"
+    if pool is not None:
+        return "--as-ordered` adds these episodes"
+    with target.study() as opened:
+        return f"{'--episodes CSV' if named(opened) else '--as-ordered'}` when it is collected"
 
 
 @contextmanager

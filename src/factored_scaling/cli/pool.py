@@ -61,9 +61,9 @@ def _read(path: Path) -> Dataset:
         from factored_scaling.data.lerobot.collection import labelled
 
         return labelled(path).dataset()
-    from factored_scaling.files import read_pool
+    from factored_scaling.files import read_episodes
 
-    return read_pool(path)
+    return read_episodes(path)
 
 
 def _cell(text: str) -> str:

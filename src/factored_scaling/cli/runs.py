@@ -109,7 +109,12 @@ def record_command(
 @click.option("--ticked", is_flag=True, help="What was ticked off on the lists of `fsc sheet collect`.")
 @click.option("--as-ordered", is_flag=True, help="Exactly what the last `fsc recommend --save` ordered was collected.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset with the new episodes.")
-@click.option("--compare", is_flag=True, help="With --dataset: only hold it against the order, change nothing.")
+@click.option(
+    "--episodes", type=click.Path(path_type=Path), help="A CSV with the new episodes, columns episode and factor."
+)
+@click.option(
+    "--compare", is_flag=True, help="With --dataset or --episodes: only hold it against the order, change nothing."
+)
 @json_option
 def extend_command(
     study: str,
@@ -117,6 +122,7 @@ def extend_command(
     ticked: bool,
     as_ordered: bool,
     dataset: Path | None,
+    episodes: Path | None,
     compare: bool,
     as_json: bool,
 ) -> None:
@@ -124,24 +130,28 @@ def extend_command(
 
     Earlier runs and their scores stay; policies that the new plan shares with them are not trained again. With
     --dataset, episodes that the study does not have yet are held against the order, whatever is missing, extra or
-    not usable is named, and the study goes on with what is really there. A study with a `dataset:` takes no counts.
+    not usable is named, and the study goes on with what is really there. With --episodes, a table may list the
+    demonstrations of all rounds; those that the study has are passed over. A study with a `dataset:`, or whose
+    demonstrations have names of their own, takes no counts.
 
     \b
     fsc recommend my-study --budget 100 --save
     fsc extend my-study --as-ordered                                    all of it was collected
     fsc extend my-study --ticked                                        what the lists of fsc sheet say
     fsc extend my-study --collected camera_pose=40 --collected lighting=12     or this instead
+    fsc extend my-study --episodes demos.csv                            file names of your own
     fsc extend my-study --dataset recordings/fold-towel --compare       what is missing so far?
     fsc extend my-study --dataset recordings/fold-towel
     """
-    from factored_scaling.cli.start import pairs
-    from factored_scaling.sheets import collected_in_round, listed_in_round
+    from factored_scaling.cli.episodes import NewEpisodes, named
+    from factored_scaling.sheets import listed_in_round
 
-    if bool(collected) + ticked + as_ordered + (dataset is not None) != 1:
-        hint = "--collected FACTOR=DEMOS, once per factor, or --ticked, or --as-ordered, or --dataset PATH"
+    if bool(collected) + ticked + as_ordered + (dataset is not None) + (episodes is not None) != 1:
+        hint = "--collected FACTOR=DEMOS, once per factor, or --ticked, --as-ordered, --episodes CSV or --dataset PATH"
         raise InvalidInput("say what was collected", hint=hint)
-    if compare and dataset is None:
-        raise InvalidInput("there is nothing to compare", where="--compare", hint="give --dataset PATH")
+    if compare and dataset is None and episodes is None:
+        hint = "give --dataset PATH or --episodes CSV"
+        raise InvalidInput("there is nothing to compare", where="--compare", hint=hint)
     with Target.parse(study).study() as opened:
         order = opened.ordered()
         if dataset is not None:
@@ -151,30 +161,54 @@ def extend_command(
             # counts would become episodes that no dataset has, and a round cannot be taken back
             hint = f"label the recordings and give them: `fsc extend {study} --dataset PATH`"
             raise InvalidInput("the study is trained on episodes of a dataset, which numbers do not name", hint=hint)
-        if as_ordered and order is None:
-            raise NotEnoughData(
-                "no recommendation was saved in this round", hint="`fsc recommend STUDY --budget K --save` first"
-            )
-        if ticked:
-            counts = collected_in_round(opened)
+        if ticked or episodes is not None:
             order = order or listed_in_round(opened)
-            if not counts:
-                raise NotEnoughData("nothing was ticked off in this round", hint="`fsc sheet import STUDY LIST.csv`")
-        else:
-            counts = order["allocation"] if as_ordered and order else pairs(collected, "--collected")
+        new = None
+        if episodes is not None:
+            new = NewEpisodes.read(episodes, opened)
+        elif as_ordered and order is not None and "episodes" in order:
+            new = NewEpisodes.of_pool(order["episodes"])
+        elif named(opened):
+            hint = f"list the new ones: `fsc extend {study} --episodes CSV`"
+            raise InvalidInput("the study's demonstrations have names, which numbers do not give", hint=hint)
+        counts = new.counts if new is not None else _counted(opened, collected, ticked, order)
         before = opened.round.index
-        row = opened.extend({name: count for name, count in counts.items() if count}, order)
+        if not compare:
+            opened.extend(new.episodes if new else {name: count for name, count in counts.items() if count}, order)
         if as_json:
-            print_json(
-                {"round": row.index, "factors": opened.spec.sizes, "nominal": opened.spec.nominal, "order": order}
-            )
+            sizes = {"factors": opened.spec.sizes, "nominal": opened.spec.nominal}
+            print_json({"round": opened.round.index, **sizes, "order": order} | ({"collected": counts} if new else {}))
             return
         wanted = order["allocation"] if order else {}
-        _print_round(opened, f"Round {before} → {row.index}", wanted, counts)
+        title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
+        _print_round(opened, title, wanted, counts)
+        if new is not None and new.known:
+            click.echo(f"{new.known} episodes of {episodes} are in the study already")
         if order and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
             click.echo("what was collected differs from the order; the next fit uses what was collected")
+        if compare:
+            click.echo(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
+            return
         pending = sum(run.state == "pending" for run in opened.runs())
         click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+
+
+def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dict[str, Any] | None) -> dict[str, int]:
+    """How many demonstrations of each factor were collected, where they are known by their number."""
+    from factored_scaling.cli.start import pairs
+    from factored_scaling.sheets import collected_in_round
+
+    if collected:
+        return pairs(collected, "--collected")
+    if ticked:
+        counts = collected_in_round(opened)
+        if not counts:
+            raise NotEnoughData("nothing was ticked off in this round", hint="`fsc sheet import STUDY LIST.csv`")
+        return counts
+    if order is None:
+        hint = "`fsc recommend STUDY --budget K --save` first"
+        raise NotEnoughData("no recommendation was saved in this round", hint=hint)
+    return dict(order["allocation"])
 
 
 def _extend_from(

@@ -27,7 +27,16 @@ factors:
 # A factor may say what one more demonstration costs and how many can be ordered at once:
 #   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
 
-{settings}{robot}"""
+{settings}{more}"""
+
+# what a study of one's own demonstrations may also say
+OWN = """
+# What `fsc run` starts for every policy. Without it train them your way, and `fsc record` or `fsc import` the scores:
+#   policy: {steps: 20000}
+#   trainer:
+#     command: python train.py {episodes_file} {policy.steps} {seed} {folder}
+#     evaluate: python evaluate.py {folder} {result}
+"""
 
 # what a study of a real robot's recordings also says; `fsc run` and `fsc sheet` do with these defaults
 ROBOT = """
@@ -54,6 +63,11 @@ ROBOT = """
 @click.option(
     "--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset: factors and demos from it."
 )
+@click.option(
+    "--episodes",
+    type=click.Path(path_type=Path),
+    help="A CSV of your demonstrations, columns episode and factor: factors and demos from it.",
+)
 @click.option("--leave-out", is_flag=True, help="With --dataset: begin without episodes that have no usable label.")
 @click.option(
     "--construction",
@@ -68,6 +82,7 @@ def init_command(
     factors: tuple[str, ...],
     nominal: int,
     dataset: Path | None,
+    episodes: Path | None,
     leave_out: bool,
     construction: str | None,
     points: int,
@@ -76,13 +91,15 @@ def init_command(
 ) -> None:
     """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
 
-    Without --factor and --dataset the file holds four example factors to replace. Unless factors are given here the
-    record is made on first use, so that the file can be edited before.
+    Without --factor, --episodes and --dataset the file holds four example factors to replace, and the record is made on
+    first use, so that the file can be edited before; so it is with --dataset.
 
     \b
     fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20
+    fsc init fold-towel --episodes demos.csv                     file names of your own, in any format
     fsc init fold-towel --dataset recordings/fold-towel          after `fsc label`
     """
+    from factored_scaling.cli.episodes import listed_episodes
     from factored_scaling.files import moderate, write_text
     from factored_scaling.study import Study
 
@@ -93,10 +110,17 @@ def init_command(
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
-    if dataset is not None:
-        if factors or nominal:
-            raise InvalidInput("factors and demos come from its labels", where="--dataset", hint="leave --factor out")
-        index = _labelled(dataset, leave_out)
+    index = None
+    if dataset is not None or episodes is not None:
+        if factors or nominal or (dataset is not None and episodes is not None):
+            where, which = ("--dataset", "labels") if dataset is not None else ("--episodes", "rows")
+            hint = "leave the others out" if dataset is not None and episodes is not None else "leave --factor out"
+            raise InvalidInput(f"factors and demos come from its {which}", where=where, hint=hint)
+        if dataset is not None:
+            index = _labelled(dataset, leave_out)
+        else:
+            assert episodes is not None
+            index = listed_episodes(episodes)
         varied = dict.fromkeys(episode.factor for episode in index.episodes if episode.factor is not None)
         given, nominal = {name: index.count(name) for name in varied}, index.count(None)
     given_points = click.get_current_context().get_parameter_source("points") is ParameterSource.COMMANDLINE
@@ -109,15 +133,16 @@ def init_command(
     spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     moderate(spec)
     write_text(declared, _yaml(spec))
-    if factors:
+    recorded = bool(factors) or episodes is not None
+    if recorded:
         try:
-            Study.create(spec, record).close()
+            Study.create(spec, record, index).close()
         except BaseException:
             declared.unlink()
             raise
-    for path in (declared, record)[: 2 if factors else 1]:
+    for path in (declared, record)[: 2 if recorded else 1]:
         click.echo(f"wrote {path}")
-    edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if factors else "edit the factors, then "
+    edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if recorded else "edit the factors, then "
     click.echo(f"next: {edit}`fsc plan {folder}`")
 
 
@@ -154,7 +179,7 @@ def _yaml(spec: StudySpec) -> str:
         dataset=dataset,
         factors=lines,
         settings=_settings(spec),
-        robot="" if spec.dataset is None else ROBOT,
+        more=OWN if spec.dataset is None else ROBOT,
     )
 
 

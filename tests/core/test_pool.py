@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from factored_scaling import Dataset, Episode, StudySpec
+from factored_scaling import Dataset, Episode, Results, StudySpec, recommend
 from factored_scaling.core.pool import capped, chosen_episodes, without
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.files import read_episodes
@@ -21,6 +21,12 @@ def test_the_pools_sizes_are_caps() -> None:
         capped(StudySpec({"a": {"demos": 30, "minimum": 6}}), POOL)
     with pytest.raises(NotEnoughData, match="holds no demo"):
         capped(StudySpec({"c": 30, "d": 30}), POOL)
+
+
+def test_what_collecting_costs_does_not_count_where_nothing_is_collected() -> None:
+    spec = StudySpec({"a": {"demos": 30, "cost": 3}, "b": {"demos": 30, "cost": 0.5}})
+    chosen = recommend(capped(spec, POOL), Results(), 40, "equal").allocation
+    assert chosen == {"a": 5, "b": 35}
 
 
 def test_a_larger_choice_holds_a_smaller_one() -> None:

@@ -18,14 +18,14 @@ def without(pool: Dataset, known: Collection[str]) -> Dataset:
 
 
 def capped(spec: StudySpec, pool: Dataset) -> StudySpec:
-    """The spec with every factor's cap lowered to what the pool holds of it."""
+    """The spec with every factor's cap lowered to what the pool holds of it. What collecting costs is of no matter."""
     factors = []
     for factor in spec.factors:
         held = pool.count(factor.name)
         if factor.minimum > held:
             what = f"the pool holds {held} demos of {factor.name}, fewer than its minimum of {factor.minimum}"
             raise InvalidInput(what, where=f"factors.{factor.name}.minimum")
-        factors.append(replace(factor, cap=held if factor.cap is None else min(factor.cap, held)))
+        factors.append(replace(factor, cost=1.0, cap=held if factor.cap is None else min(factor.cap, held)))
     if not any(factor.cap for factor in factors):
         raise NotEnoughData("the pool holds no demo that varies a factor of the study", hint=", ".join(spec.names))
     return spec.changed(factors=factors)

@@ -472,3 +472,35 @@ def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path
     with Study.open(path, settings=replace(fewer, policy={"steps": 40})) as study:
         study.store.release(working.id)  # it was with somebody when the plan changed
         assert study.replan() == [working.id]
+
+
+def test_what_was_expected_of_the_last_round_stands_beside_what_came(tmp_path: Path) -> None:
+    spec = StudySpec({"camera": 20, "light": 20}, construction="one", points=3, seeds=2)
+
+    def measure(study: Study) -> None:
+        while runs := study.ask():
+            for run in runs:
+                scores = {name: 1 - 0.9 * (1 + demos) ** -0.3 for name, demos in run.demos.items()}
+                study.tell(
+                    run.id, {name: [1] * round(400 * s) + [0] * (400 - round(400 * s)) for name, s in scores.items()}
+                )
+
+    with Study.create(spec, tmp_path / "study.db") as study:
+        measure(study)
+        assert study.hindsight() is None
+        study.extend({"camera": 40})
+        assert study.hindsight() is None
+        study.tell(study.ask(1)[0].id, {"camera": 0.9, "light": 0.1})
+        found = study.hindsight()
+        assert found is not None
+        assert found.measured == pytest.approx(0.5)  # the mean over factors
+        assert found.policies == 1
+        assert 0.6 < found.expected.mean < 0.75  # the truth of the rule above is 0.69
+        assert found.expected.low < found.expected.mean < found.expected.high
+        assert "; one policy trained on everything came out at 50.0%" in found.sentence
+        measure(study)
+        later = study.hindsight()
+        assert later is not None
+        assert later.policies == 2
+        assert later.expected == found.expected  # what is measured since tells nothing of what was expected
+        assert later.measured > found.measured

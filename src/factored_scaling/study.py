@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
+from factored_scaling.core.hindsight import Hindsight, hindsight
 from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.scores import Result, Trial, result_of
@@ -282,14 +283,27 @@ class Study:
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
+        return Results(tuple(row for _, rows in self._measured(partial) for row in rows))
+
+    def hindsight(self) -> Hindsight | None:
+        """What earlier rounds' scores let expect of the last round, and what came; None while that is not known."""
+        rounds = self.store.rounds(self.id)
+        if len(rounds) == 1:
+            return None
+        earlier: list[Row] = []
+        later: list[Row] = []
+        for run, rows in self._measured(partial=False):
+            (earlier if run.rounds[0] < rounds[-1].index else later).extend(rows)
+        before = rounds[-2].spec
+        return hindsight(before, Results(tuple(earlier)), self.spec, Results(tuple(later)))
+
+    def _measured(self, partial: bool) -> Iterator[tuple[RunRow, list[Row]]]:
         trials, means = self.store.study_trials(self.id), self.store.study_scores(self.id)
         scored = self.store.unsettled_trials(self.id) if partial else {}
-        rows: list[Row] = []
         for run in self.runs():
             if partial or run.state == "done":
                 told = [*trials.get(run.id, []), *scored.get(run.id, [])]
-                rows += rows_of(run, told, means.get(run.id, []))
-        return Results(tuple(rows))
+                yield run, rows_of(run, told, means.get(run.id, []))
 
     def unfinished(self) -> list[RunRow]:
         """Runs that have some scores but are not finished."""

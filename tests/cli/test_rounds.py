@@ -152,6 +152,30 @@ def test_a_round(fsc: Fsc, study: Path) -> None:
     refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
 
 
+def test_the_next_round_looks_back(fsc: Fsc, study: Path) -> None:
+    done(fsc("import", study, study / "results.csv"))
+    done(fsc("extend", study, "--collected", "camera_pose=40"))
+    assert "Looking back" not in done(fsc("recommend", study, "--budget", "20"))
+    pending = json.loads(done(fsc("runs", study, "--state", "pending", "--json")))["runs"]
+    whole = next(run for run in pending if run["demos"]["camera_pose"] == 70 and sum(run["demos"].values()) == 160)
+    done(fsc("record", study, str(whole["id"]), *["1"] * 7, *["0"] * 3, "--done"))
+    last = json.loads(done(fsc("recommend", study, "--budget", "20", "--json")))["last_round"]
+    assert (last["measured"], last["policies"]) == (0.7, 1)
+    said = f"Looking back: {100 * last['expected']['mean']:.1f}% ("
+    came = "one policy trained on everything came out at 70.0%."
+    for text in (done(fsc("recommend", study, "--budget", "20")), page(fsc, study)):
+        assert said in text
+        assert came in text
+    scores = study / "scores.csv"
+    done(fsc("export", study, "--out", scores))
+    assert "last_round" not in done(fsc("recommend", study, scores, "--budget", "20", "--json"))  # it has no rounds
+
+
+def page(fsc: Fsc, study: Path) -> str:
+    done(fsc("report", study, "--budget", "20"))
+    return (study / "report.html").read_text()
+
+
 def test_saving_says_what_comes_next(fsc: Fsc, study: Path) -> None:
     scores = study / "results.csv"
     said = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save")

@@ -14,6 +14,7 @@ from factored_scaling.cli.show import json_option, percent, print_json, print_ta
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
+from factored_scaling.core.hindsight import Hindsight
 from factored_scaling.core.recommend import (
     FITS,
     STRATEGIES,
@@ -155,10 +156,12 @@ def recommend_command(
             opened.store.put_document(opened.id, "recommendation", "latest", kept)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
+    last = target.hindsight(results) if answer.surface is not None else None
     if as_json:
-        print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)))
+        came = {} if last is None else {"last_round": last.to_mapping()}
+        print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)) | came)
         return
-    _print_answer(answer, spec, held, proxy)
+    _print_answer(answer, spec, held, proxy, last)
     if save:
         following = _following(target, spec, held)
         click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
@@ -183,7 +186,9 @@ def _scores(
     return spec, measured, stand_ins
 
 
-def _print_answer(answer: Recommendation, spec: StudySpec, held: Pool | None, proxy: int | None) -> None:
+def _print_answer(
+    answer: Recommendation, spec: StudySpec, held: Pool | None, proxy: int | None, last: Hindsight | None
+) -> None:
     """Curves where they decide, the order as a table, and what to expect of it."""
     if answer.curves and answer.surface is None:
         _print_curves(answer.curves, answer.budget)
@@ -203,6 +208,8 @@ def _print_answer(answer: Recommendation, spec: StudySpec, held: Pool | None, pr
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.surface is not None:
         _print_expected(answer, answer.surface, "collect" if held is None else VERB)
+    if last is not None:
+        print_text(f"Looking back: {last.sentence}.")
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
 
 

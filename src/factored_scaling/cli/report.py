@@ -72,7 +72,9 @@ def report_command(
     weights = target.remix_weights(None, "remix")
     answers = recommendations(spec, measured, budget, strategy, weights)
     came = _came(outcomes, budget) if outcomes is not None else []
-    page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came)
+    last = target.hindsight(results) if measured.rows else None
+    notes = [] if last is None else [f"Looking back: {last.sentence}."]
+    page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came, notes)
     path = out or (target.folder or Path()) / "report.html"
     if path.is_dir():
         raise InvalidInput("is a folder, not a file", where=str(path))

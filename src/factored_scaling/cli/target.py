@@ -15,6 +15,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
+    from factored_scaling.core.hindsight import Hindsight
     from factored_scaling.core.results import Results
     from factored_scaling.store import RunRow
     from factored_scaling.study import Study
@@ -148,6 +149,13 @@ class Target:
         if unfinished and not partial:
             click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
         return spec, results
+
+    def hindsight(self, csv: str | None) -> Hindsight | None:
+        """What came of the last round, where scores come from the record."""
+        if csv is not None or not self.recorded:
+            return None
+        with self.study() as study:
+            return study.hindsight()
 
     def read_scores(self, path: Path) -> tuple[StudySpec, Results]:
         """The study and the scores of a file, whose short form speaks of the study's current round."""

@@ -263,6 +263,24 @@ def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
         line.other.close()
 
 
+def test_a_stop_gives_a_group_back_although_one_of_it_was_taken_over(tmp_path: Path) -> None:
+    class Thief(QuietLine):
+        def say(self, message: Any) -> None:
+            super().say(message)
+            if message[0] == "train" and not hasattr(self, "other"):
+                self.other = Study.open(tmp_path / "study.db")
+                self.other.take(1)
+
+    with make_study(tmp_path) as study:
+        line, lab = Thief("train"), Lab(TASK, tmp_path, image_size=32)
+        taken = study.ask(3)
+        study.store.heartbeat(1, taken[0].lease_token, 0.01)
+        with pytest.raises(Stopped):
+            carry_out_together(study, taken, lab, line, WorkOptions(lease_seconds=600))  # type: ignore[arg-type]
+        assert [run.state for run in study.runs()] == ["running", "pending", "pending"]
+        line.other.close()
+
+
 def test_a_run_whose_workers_died_is_no_longer_taken_with_others(tmp_path: Path) -> None:
     with make_study(tmp_path) as study:
         for _ in range(3):

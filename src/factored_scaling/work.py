@@ -145,7 +145,8 @@ def carry_out_together(
             for member in members:
                 if not member.closed:
                     member.write("stopped")
-                    study.release(member.run.id)
+                    with suppress(LeaseLost):  # somebody else has it, and the others are to be given back all the same
+                        study.release(member.run.id)
             raise
 
 

@@ -59,6 +59,20 @@ def test_auto_shows_what_the_surface_expects_of_every_factor(measured: Study) ->
     assert f"{expected['lighting'].demos[-1]:g} demos." in page
 
 
+def test_a_trial_that_failed_is_on_the_scale(tmp_path: Path) -> None:
+    spec = StudySpec({"a": 30, "b": 30}, construction="one", points=3)
+    with Study.create(spec, tmp_path / "study.db") as study, client_of(study) as client:
+        for run in range(1, 5):
+            study.tell(run, [1] * 950 + [0] * 50)
+        study.tell(5, [0])
+        content = client.get("/curves.json?budget=20").json()["factors"]
+        bottom, _ = content["limits"]
+        assert (
+            min(row[2] for card in content["curves"] for row in card["line"]) > 0.1
+        )  # the bands alone would not show it
+        assert min(point["score"] for card in content["curves"] for point in card["points"]) == bottom == 0.0
+
+
 def test_a_study_without_curves_still_has_the_surface(tmp_path: Path) -> None:
     spec = StudySpec(dict.fromkeys("abcd", 30), construction="screen", name="screened")
     with Study.create(spec, tmp_path / "study.db") as study, client_of(study) as client:

@@ -172,7 +172,8 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
             }
         )
     values = [value for card in cards for row in card["line"] for value in row[2:]]
-    values += [value for card in cards for point in card["points"] for value in (point["low"], point["high"]) if value]
+    measured = [point[key] for card in cards for point in card["points"] for key in ("score", "low", "high")]
+    values += [value for value in measured if value is not None]
     bottom, top = math.floor(10 * min(values)) / 10, math.ceil(10 * max(values)) / 10
     return {"limits": [max(0.0, bottom), min(1.0, max(top, bottom + 0.3))], "curves": cards}
 

@@ -185,7 +185,7 @@ def collection_csv(collection: Collection) -> str:
     """The list as a table to fill in: collected, and where it differs or is wanted value, episode, note."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["number", "code", "factor", "value", "collected", "episode", "note"])
+    writer.writerow(_COLLECTION)
     for number, row in enumerate(collection.rows, start=1):
         tick, value = "x" if row.collected else "", row.shown or row.demo.value
         writer.writerow([number, row.code, row.demo.factor, value, tick, row.episode, row.note])

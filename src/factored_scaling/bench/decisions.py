@@ -21,9 +21,9 @@ from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import Family, World, draw_world
 from factored_scaling.core.allocate import spend
 from factored_scaling.core.baselines import equal_tiers
+from factored_scaling.core.surface_report import LEVELS
 from factored_scaling.errors import InvalidInput, UnknownName
 
-LEVELS = (0.5, 0.8, 0.95)
 _CHUNK = 10  # worlds per task of a worker process
 
 

@@ -52,21 +52,23 @@ def quickstart_command(
     fsc quickstart
     fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
-    from factored_scaling.cli.outcomes import line_of, write_outcomes
+    from factored_scaling.cli.outcomes import OutcomeLine, line_of, write_outcomes
     from factored_scaling.loop import Stop
 
     began = time.monotonic()
     seeds, budgets = ((seed, seed + 1, seed + 2), (20, 100)) if full else ((seed,), (budget,))
     outcomes: list[tuple[int, Outcome]] = []
+    lines: list[OutcomeLine] = []
     try:
         for number in seeds:
             settings = _settings(task, number, tiny, device)
             loop = make_loop(folder / f"seed-{number}" if full else folder, settings, workers)
-            outcomes += [(number, outcome) for outcome in _turn(loop, budgets)]
+            turned = _turn(loop, budgets)
+            outcomes += [(number, outcome) for outcome in turned]
+            lines += [line_of(task, settings.demos, number, outcome) for outcome in turned]
     except Stop:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
-    lines = [line_of(task, 4 if tiny else 30, number, outcome) for number, outcome in outcomes]
     write_outcomes(folder / "outcomes.csv", lines)
     for amount in budgets:
         _closing_table(amount, [(number, o) for number, o in outcomes if o.cell.budget == amount])

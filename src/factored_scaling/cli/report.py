@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from factored_scaling.report import OutcomeRow, RunLine
     from factored_scaling.study import Study
 
-SIDE_BY_SIDE = ("auto", "top", "top-half", "all", "equal", "greedy", "cubed-failure", "remix")
-
 
 @click.command("report")
 @study_argument
@@ -103,11 +101,11 @@ def recommendations(
     spec: StudySpec, measured: Results, budget: int, headline: str, weights: dict[str, float] | None
 ) -> dict[str, Recommendation]:
     """The headline first, then every other strategy that the scores allow. Without scores, Equal alone."""
-    from factored_scaling.core.recommend import recommend
+    from factored_scaling.core.recommend import STRATEGIES, recommend
 
     answers = {}
     first = headline if measured.rows else "equal"
-    for strategy in dict.fromkeys((first, *SIDE_BY_SIDE)):
+    for strategy in dict.fromkeys((first, *STRATEGIES)):
         try:
             answers[strategy] = recommend(spec, measured, budget, strategy, weights=weights)
         except NotEnoughData:

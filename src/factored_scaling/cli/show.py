@@ -79,10 +79,8 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}%"
 
 
-def with_interval(mean: float, interval: Interval | None) -> str:
+def with_interval(mean: float, interval: Interval) -> str:
     """61.0% (55.2–66.5)"""
-    if interval is None:
-        return percent(mean)
     return f"{percent(mean)} ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
 
 

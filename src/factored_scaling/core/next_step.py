@@ -19,6 +19,7 @@ from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import Surface
+from factored_scaling.core.surface_data import UNKNOWN_TRIALS
 from factored_scaling.core.surface_model import Floats
 from factored_scaling.errors import InvalidInput
 
@@ -161,10 +162,10 @@ def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
     made = {}
     for (demos, seed), scores in sorted(found.items(), key=lambda item: item[0][1]):
         known = [scores.get(name, (np.nan, 0)) for name in spec.names]
-        mean, trials = np.array([k[0] for k in known]), np.array([float(k[1] or 100) for k in known])
+        mean, trials = np.array([k[0] for k in known]), np.array([float(k[1] or UNKNOWN_TRIALS) for k in known])
         theta = np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75)))
         total = sum(count for _, count in (scores.values() if "" not in scores else [scores[""]]))
-        made[demos] = _Measured(demos, seed, theta, 1 / (4 * trials + 2), total or 100 * len(spec.names))
+        made[demos] = _Measured(demos, seed, theta, 1 / (4 * trials + 2), total or UNKNOWN_TRIALS * len(spec.names))
     return made
 
 

@@ -22,7 +22,8 @@ STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
 FITS = ("surface", "power-law")
 # With power-law curves `auto` takes Top when the best combination stands out with this probability, else All.
 STANDS_OUT = 0.8
-_NAMES = {"equal": "Equal", "top": "the paper's Top"}
+# The orders that the surface holds its own against, as people call them.
+ALTERNATIVES = {"equal": "Equal", "top": "the paper's Top"}
 
 
 class UnknownStrategy(UnknownName):
@@ -93,7 +94,7 @@ class Recommendation:
             return order
         expected, digits = self.surface.predicted, self.surface.digits
         others = [
-            f"{_NAMES[name]} would give {100 * estimate.mean:.{digits}f}"
+            f"{ALTERNATIVES[name]} would give {100 * estimate.mean:.{digits}f}"
             for name, (_, estimate) in self.surface.alternatives.items()
         ]
         text = (

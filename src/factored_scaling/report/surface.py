@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from factored_scaling.core.recommend import Recommendation
+from factored_scaling.core.recommend import ALTERNATIVES, Recommendation
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_report import SHOWN, Estimate, FactorCurve, SurfaceReport
@@ -72,8 +72,7 @@ def surface_content(
 
 def expected_orders(said: SurfaceReport) -> list[tuple[str, dict[str, int], Estimate]]:
     """The order and the others beside it, with what the surface expects of each."""
-    names = {"equal": "Equal", "top": "the paper's Top"}
-    others = [(names[key], order, estimate) for key, (order, estimate) in said.alternatives.items()]
+    others = [(ALTERNATIVES[key], order, estimate) for key, (order, estimate) in said.alternatives.items()]
     return [("the surface's order", said.allocation, said.predicted), *others]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from factored_scaling.core.recommend import CurveReport, Recommendation
+from factored_scaling.core.recommend import ALTERNATIVES, CurveReport, Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_report import SurfaceReport
@@ -20,9 +20,6 @@ _MEANING = {
     "cubed-failure": "by the third power of each factor's failure rate",
     "remix": "by the weights that Re-Mix learned",
 }
-
-
-_RIVALS = {"equal": "Equal would give", "top": "the paper's Top"}
 
 
 def percent(value: float, digits: int = 0) -> str:
@@ -145,7 +142,8 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
 
 def _expected_words(said: SurfaceReport) -> str:
     """What the surface expects of the order, and of the others."""
-    others = [f"{_RIVALS[name]} {percent(e.mean, said.digits)}" for name, (_, e) in said.alternatives.items()]
+    means = {ALTERNATIVES[name]: percent(e.mean, said.digits) for name, (_, e) in said.alternatives.items()}
+    others = [f"{name}{'' if place else ' would give'} {mean}" for place, (name, mean) in enumerate(means.items())]
     expected = said.predicted
     return (
         f"Expected: {percent(expected.mean, said.digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f}), "

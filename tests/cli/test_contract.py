@@ -220,6 +220,13 @@ def test_points_of_curves_that_there_are_not_are_refused(fsc: Fsc, tmp_path: Pat
     assert not (tmp_path / "study").exists()
 
 
+def test_a_budget_that_the_full_quickstart_would_forget_is_refused(fsc: Fsc, tmp_path: Path) -> None:
+    answer = fsc("quickstart", "--full", "--tiny", "--budget", "50", "--folder", tmp_path / "quick")
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "--budget: --full has budgets of its own, 20 and 100" in answer.stderr
+    assert not (tmp_path / "quick").exists()
+
+
 def test_init_writes_what_plan_reads(fsc: Fsc, tmp_path: Path) -> None:
     folder = tmp_path / "a: study"
     factors = itertools.chain.from_iterable(

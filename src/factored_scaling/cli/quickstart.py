@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from factored_scaling.cli.show import percent, print_table
 from factored_scaling.errors import InvalidInput
@@ -55,6 +56,8 @@ def quickstart_command(
     from factored_scaling.cli.outcomes import OutcomeLine, line_of, write_outcomes
     from factored_scaling.loop import Stop
 
+    if full and click.get_current_context().get_parameter_source("budget") is ParameterSource.COMMANDLINE:
+        raise InvalidInput("--full has budgets of its own, 20 and 100", where="--budget", hint="leave one of them out")
     began = time.monotonic()
     seeds, budgets = ((seed, seed + 1, seed + 2), (20, 100)) if full else ((seed,), (budget,))
     outcomes: list[tuple[int, Outcome]] = []

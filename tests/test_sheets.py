@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from factored_scaling import Study, StudySpec
+from factored_scaling import Study, StudySpec, sheets
+from factored_scaling.core.collection import demos_to_collect
 from factored_scaling.errors import FscError, InvalidInput, StudyMissing
 from factored_scaling.scoring import Scoring
 from factored_scaling.sheets import (
@@ -218,6 +220,21 @@ class TestCollection:
         assert (second.number, second.rows[0].demo.value) == (2, "right")
         assert second.rows[0].code != rows[0]["code"]
         assert [collection.number for collection in collections(study)] == [1, 2]
+
+    def test_a_list_does_not_take_the_place_of_one_made_in_the_same_moment(
+        self, study: Study, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def late(*given: Any) -> Any:
+            """Somebody else makes a list while this one is being put together."""
+            monkeypatch.setattr(sheets, "demos_to_collect", demos_to_collect)
+            begin_collection(study, {"lighting": 2})
+            return demos_to_collect(*given)
+
+        monkeypatch.setattr(sheets, "demos_to_collect", late)
+        with pytest.raises(InvalidInput, match=r"there is already a collection 1; .* try again"):
+            begin_collection(study, {"camera_pose": 1})
+        assert [collection.allocation["lighting"] for collection in collections(study)] == [2]
+        assert begin_collection(study, {"camera_pose": 1}).number == 2
 
     def test_what_was_collected_starts_the_next_round(self, study: Study, tmp_path: Path) -> None:
         rows = rows_of(collection_csv(begin_collection(study, {"camera_pose": 2, "lighting": 1})))

@@ -157,7 +157,7 @@ def begin_collection(study: Study, allocation: Mapping[str, int]) -> Collection:
         "rows": [[code, demo.factor, demo.value] for code, demo in zip(codes, demos, strict=True)],
     }
     number = len(earlier) + 1
-    study.store.put_document(study.id, "collection", str(number), body)
+    study.store.put_documents(study.id, [("collection", str(number), body)], fresh=True)
     return open_collection(study, number)
 
 

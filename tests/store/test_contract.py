@@ -484,6 +484,11 @@ class TestDocuments:
         assert store.document(example.study, "proxy", "8") is None
         assert [(row.kind, row.key) for row in store.documents(example.study)] == [("remix", "round 0"), ("proxy", "7")]
         assert [row.key for row in store.documents(example.study, "proxy")] == ["7"]
+        with pytest.raises(InvalidInput, match="there is already a proxy 7"):
+            store.put_documents(example.study, [("proxy", "9", 1), ("proxy", "7", 2)], fresh=True)
+        assert store.document(example.study, "proxy", "9") is None
+        store.put_documents(example.study, [("proxy", "9", 1)], fresh=True)
+        assert store.document(example.study, "proxy", "9") == 1
 
     def test_only_plain_data_is_kept(self, store: Store, example: Any) -> None:
         for body in ({1, 2}, float("nan"), object()):

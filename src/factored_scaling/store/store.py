@@ -311,11 +311,16 @@ class Store:
         """Keep plain data with the study; the latest of a kind and key is the one that is read."""
         self.put_documents(study, [(kind, key, body)])
 
-    def put_documents(self, study: int, put: Sequence[tuple[str, str, Any]]) -> None:
-        """Several documents at once, each with its kind, key and body; all or none."""
+    def put_documents(self, study: int, put: Sequence[tuple[str, str, Any]], *, fresh: bool = False) -> None:
+        """Several documents at once, each with its kind, key and body; all or none.
+
+        With `fresh`, fail where one of that kind and key is there already: nobody came between.
+        """
         with self._database.writing() as connection:
             now = self._database.now(connection)
             for kind, key, body in put:
+                if fresh:
+                    studies.require_no_document(connection, study, kind, key)
                 studies.put_document(connection, now, study, kind, key, body)
 
     def document(self, study: int, kind: str, key: str) -> Any | None:

@@ -117,6 +117,14 @@ def put_document(connection: Connection, now: float, study: int, kind: str, key:
     )
 
 
+def require_no_document(connection: Connection, study: int, kind: str, key: str) -> None:
+    """Fail if there is such a document, and keep other writers of the study out until the transaction ends."""
+    require(connection, study, lock=True)
+    if documents_of(connection, study, kind, key):
+        hint = "somebody else may have made it just now; try again"
+        raise InvalidInput(f"there is already a {kind} {key}", hint=hint)
+
+
 def documents_of(connection: Connection, study: int, kind: str | None, key: str | None) -> list[DocumentRow]:
     """The latest document of every kind and key, in the order in which they were first put."""
     require(connection, study)

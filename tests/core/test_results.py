@@ -223,3 +223,25 @@ def test_nominal_trials_are_refused_with_what_to_do() -> None:
     spec = StudySpec({"camera_pose": 30}, construction="one")
     with pytest.raises(InvalidInput, match="unknown factor 'nominal'; leave out trials of the nominal scene"):
         curve_points(spec, Results.from_rows([row]))
+
+
+def test_means_over_different_trials_are_told() -> None:
+    def told(*rows: dict[str, Any]) -> tuple[str, ...]:
+        return curve_points(SPEC, Results.from_rows(rows))[1]
+
+    whole = [on(30, 30, 20, 0.6, factor="table"), on(30, 30, 20, 0.5, factor="camera")]
+    less = on(30, 30, 0, 0.2, factor="table")
+    (warning,) = told(*whole, less)
+    assert warning.startswith("1 measured policy has no trials of some factors (camera)")
+    assert told(*whole, less, on(30, 30, 0, 0.4, factor="camera")) == ()
+    assert told(*whole, on(30, 30, 0, 0.3)) == ()  # one score over all trials
+    # of another curve, which has its own trials
+    assert (
+        told(
+            under("table", 0, 0.2, factor="table"),
+            under("table", 20, 0.5, factor="table"),
+            under("camera+lighting", 0, 0.1, factor="camera"),
+            under("camera+lighting", 60, 0.4, factor="camera"),
+        )
+        == ()
+    )

@@ -17,6 +17,7 @@ from factored_scaling.version import __version__
 MEANT = {
     "status": "runs",
     "list": "runs",
+    "show": "runs",
     "train": "run",
     "create": "init",
     "new": "init",

@@ -14,6 +14,7 @@ from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import Combination, StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, suggest
 
+Conditions = frozenset[tuple[str, ...]]  # what was varied in trials
 _COLUMNS = ("demos", "combination", "n", "score", "trials", "seed", "factor")
 
 
@@ -64,6 +65,8 @@ class Policy:
     seed: int | None
     score: float
     trials: int | None
+    # the conditions whose scores were pooled; none where it came as one score
+    conditions: Conditions = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
     sizes = spec.sizes
     full = tuple(sizes.values())
     used: set[int] = set()
+    lacking: dict[int, Conditions] = {}
     curves = []
     for index, combination in enumerate(combinations):
         places = {number: _place(sizes, combination, policy) for number, policy in enumerate(policies)}
@@ -109,6 +113,7 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
                     lent.setdefault((policy.seed, policy.score, policy.trials), number)
             own += lent.values()
         used.update(own)
+        lacking |= _lacking({number: policies[number].conditions for number in own})
         points = sorted(((places[number], number) for number in own), key=lambda pair: (pair[0] or 0, pair[1]))
         curves.append(
             CurvePoints(
@@ -120,10 +125,22 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
         )
     unused = len(policies) - len(used)
     warnings: tuple[str, ...] = ()
+    if lacking:
+        names = ", ".join(sorted({"+".join(factor) for missing in lacking.values() for factor in missing}))
+        what = "policy has" if len(lacking) == 1 else "policies have"
+        text = f"{len(lacking)} measured {what} no trials of some factors ({names}) that others on their curves have"
+        warnings = (f"{text}: the curves mix means over different trials; the surface does not",)
     if unused:
         what = "policy lies" if unused == 1 else "policies lie"
-        warnings = (f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit",)
+        text = f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit"
+        warnings = (*warnings, text)
     return tuple(curves), warnings
+
+
+def _lacking(measured: Mapping[int, Conditions]) -> dict[int, Conditions]:
+    """Which conditions some of a curve's policies have and others have not."""
+    every: Conditions = frozenset().union(*measured.values())
+    return {number: every - own for number, own in measured.items() if own and own != every}
 
 
 def factor_scores(spec: StudySpec, results: Results) -> dict[str, float]:
@@ -215,7 +232,7 @@ def _policies(spec: StudySpec, results: Results) -> list[Policy]:
         per_condition = any(row.factor not in ((), (ALL_FACTORS,)) for row in rows)
         if per_condition and not overall:
             score, trials = _mean([(row.score, row.trials) for row in rows])
-            policies.append(Policy(demos, own, seed, score, trials))
+            policies.append(Policy(demos, own, seed, score, trials, frozenset(row.factor for row in rows)))
         else:
             chosen = overall if per_condition else rows
             policies += [Policy(demos, own, seed, row.score, row.trials) for row in chosen]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,7 +124,7 @@ class Glider:
         def synchronize(self) -> None: ...
 
     def __init__(self, table: FrameTable, job: Job) -> None:
-        self.job, self.stream, self.captured, self.saved = job, self.Stream(), False, 0
+        self.job, self.stream, self.captured, self.saved, self.failure = job, self.Stream(), False, 0, ""
         frames = DeviceFrames.of(table, "cpu")
         self.learner = build_learner(frames, torch.arange(len(table.images)), job.config, job.seed)
         self.training = Training(self.learner, job.config.optimisation)
@@ -192,3 +193,52 @@ def test_a_policy_that_the_last_update_ruined_fails_alone(
     assert failures == {tmp_path / "1": "the last update left weights that are no numbers; lower the learning rate"}
     assert (tmp_path / "0" / "policy.json").exists()
     assert not (tmp_path / "1").exists()
+
+
+class NoStream:
+    """Stands for a stream where there is none: everything has been done already."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def wait_stream(self, other: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@pytest.mark.parametrize("hip", [None, "6.4"])
+def test_updates_that_cannot_be_captured_are_launched_plainly(
+    tmp_path: Path,
+    make_dots: Callable[..., FrameTable],
+    tiny: DiffusionConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    hip: str | None,
+) -> None:
+    """The path of a GPU on the CPU, with the capture failing as drivers let it fail, or not tried as on AMD."""
+
+    class Refused(contextlib.nullcontext[None]):
+        def __enter__(self) -> None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "Stream", NoStream)
+    monkeypatch.setattr(torch.cuda, "current_stream", NoStream)
+    for name in ("stream", "device"):
+        monkeypatch.setattr(torch.cuda, name, lambda given: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: Refused())
+    monkeypatch.setattr(many, "frames_on", lambda table, device: DeviceFrames.of(table, "cpu"))
+    table = make_dots(4)
+    notes: list[str] = []
+    jobs = [Job(table.ids[: 3 + seed], replace(tiny, updates=25), seed, tmp_path / str(seed)) for seed in range(2)]
+
+    def hear(done: int, total: int, note: str = "") -> None:
+        notes.append(note)
+
+    assert train_many(table, jobs, hear, "cuda", compiled=False) == {}
+    assert "not captured (an AMD GPU)" in notes[-1] if hip else "not captured (operation not permitted" in notes[-1]
+    for job in jobs:
+        alone = tmp_path / f"alone-{job.seed}"
+        train_diffusion(table.select(job.episodes), job.config, job.seed, alone, silent)
+        one, other = (load_policy(place).state_dict() for place in (job.folder, alone))
+        assert all(torch.equal(one[name], other[name]) for name in one)

@@ -3,7 +3,8 @@
 A small policy leaves a big GPU idle twice: the host launches hundreds of kernels per update, and each kernel fills a
 part of the chip. Here an update is compiled, captured once as a CUDA graph and replayed; the graphs of several
 policies run side by side. Each policy keeps its own state, so one that diverges fails alone, policies may stand at
-different updates, and the result is that of training them one by one. On other devices the plain loop does the work.
+different updates, and the result is that of training them one by one. On other devices the plain loop does the work; on
+AMD's GPUs, which torch calls cuda too, plain updates do.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def train_many(
         progress(total, total, "")
         return {}
     failures: dict[Path, str] = {}
+    compiled = compiled and torch.version.hip is None
     with _compiler(compiled), _out_of_memory(device, min(side_by_side, len(waiting))):
         frames = frames_on(table, device)
         with torch.cuda.device(frames.state.device):  # cuda:1 must not wait for the streams of cuda:0
@@ -124,8 +126,10 @@ class Flight:
         job.folder.mkdir(parents=True, exist_ok=True)
         resume(self.training, self.points, self.identity)
         self.stream = torch.cuda.Stream(frames.state.device)  # type: ignore[no-untyped-call]
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         self.inputs: Draw = {}
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.failure = ""  # why updates are launched kernel by kernel
         self._loss: Callable[[Draw], Tensor] = self.learner.loss
         if compiled:
             for tensor in (frames.images, frames.state, frames.action, frames.last):
@@ -133,7 +137,13 @@ class Flight:
             self._loss = torch.compile(self.learner.loss, dynamic=False, options=COMPILER)
 
     def capture(self) -> None:
-        """Record one update as a graph. The updates that warm it up are undone."""
+        """Record one update as a graph. The updates that warm it up are undone.
+
+        Where that fails, and on AMD's GPUs, updates are launched kernel by kernel.
+        """
+        if torch.version.hip is not None:
+            self.failure = "an AMD GPU"
+            return
         training = self.training
         before = {name: tensor.clone() for name, tensor in training.tensors().items()}
         step = training.step
@@ -147,18 +157,28 @@ class Flight:
             training.optimiser.zero_grad(set_to_none=True)
         self.stream.synchronize()
         del before  # not beside what the graph takes
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
-            training.compute(self.inputs, self._loss)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                training.compute(self.inputs, self._loss)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.failure = str(error)
+        else:
+            self.graph = graph
 
     def advance(self) -> None:
         """Start the next update; returns before the device has done it."""
-        assert self.graph is not None
         with torch.cuda.stream(self.stream):
-            for name, value in self.learner.draw(self.training.step).items():
-                self.inputs[name].copy_(value, non_blocking=True)
+            draw = self.learner.draw(self.training.step)
             self.training.turn_dials()
-            self.graph.replay()
+            if self.graph is None:
+                self.training.compute(draw, self._loss)
+            else:
+                for name, value in draw.items():
+                    self.inputs[name].copy_(value, non_blocking=True)
+                self.graph.replay()
             self.training.advanced()
 
     def loss(self) -> float:
@@ -189,6 +209,7 @@ def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str]
         # A stop need not wait for all captures; nothing has happened that is not saved.
         progress(sum(one.training.step for one in flights), total, f"{number} of {len(flights)} policies captured")
     flying = list(flights)
+    plain = next((f", not captured ({flight.failure})" for flight in flights if flight.failure), "")
     rounds = 0
     while flying:
         for flight in list(flying):
@@ -204,7 +225,7 @@ def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str]
                 flying.remove(flight)
         try:
             done = sum(flight.training.step for flight in flights)
-            progress(done, total, f"{len(flying)} policies, mean loss {_mean_loss(flights):.4f}")
+            progress(done, total, f"{len(flying)} policies, mean loss {_mean_loss(flights):.4f}{plain}")
         except BaseException:
             for flight in flying:
                 flight.save()

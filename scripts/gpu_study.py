@@ -52,6 +52,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.machine import limit_threads
+from factored_scaling.policies.capacity import check_device
 from factored_scaling.policies.checkpoint import is_intact, write_atomically
 from factored_scaling.policies.diffusion import NAME, load_policy
 from factored_scaling.policies.inference import Sampler, Team
@@ -575,6 +576,10 @@ def main() -> None:
     if options.what == "proxy":
         proxy(options.out)
         return
+    try:
+        check_device(options.device)
+    except FscError as error:
+        raise SystemExit(str(error)) from None
     limit_threads(options.device)
     options.work.mkdir(parents=True, exist_ok=True)
     lab = Lab(options.task, options.work, options.device, options.image_size)

@@ -120,9 +120,22 @@ def test_one_worker_on_a_gpu_of_any_make(
     assert counts == [workers]
 
 
-def test_a_device_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "STUDY"],
+        ["remix", "STUDY"],
+        ["policy", "serve", "STUDY/run"],
+        ["sim", "video", "tabletop/pick-place", "--policy", "STUDY/run", "--out", "STUDY/x.mp4"],
+    ],
+)
+def test_a_device_that_is_not_there_is_bad_input(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_study(tmp_path).close()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "policy.json").write_text("{}")
     with pytest.raises(SystemExit) as ended:
-        main(["run", str(tmp_path), "--device", "gpu"])
+        main([*(word.replace("STUDY", str(tmp_path)) for word in command), "--device", "gpu"])
     assert ended.value.code == 2
     assert "no such device: 'gpu'" in capsys.readouterr().err

@@ -93,9 +93,11 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
     """
     from factored_scaling.cli.run import Bars
     from factored_scaling.machine import limit_threads
+    from factored_scaling.policies.capacity import check_device
     from factored_scaling.policies.config import RemixConfig
     from factored_scaling.policies.remix import plot_trajectory, train_remix
 
+    check_device(device)
     limit_threads(device)
     target = Target.parse(study)
     folder = target.folder or Path.cwd()

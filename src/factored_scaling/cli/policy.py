@@ -187,8 +187,10 @@ def _loader(
 ) -> Callable[[], Served]:
     """What loads the policy in a run's folder, whoever trained it; says at once when there is none."""
     if (folder / "policy.json").exists():
+        from factored_scaling.policies.capacity import check_device
         from factored_scaling.serving.diffusion import ServedDiffusion
 
+        check_device(device or "cpu")
         return lambda: ServedDiffusion(folder, device or "cpu", seed)
     if not _is_run(folder):
         hint = "`fsc run` trains it; what a command of your own trained, a program of your own serves"

@@ -98,10 +98,12 @@ def _policy_clips(
     name: str, factor: str | None, folder: Path, count: int, failures: bool, device: str
 ) -> Iterator[Clip]:
     """Trials of the policy until there are enough, in the order of the evaluation."""
+    from factored_scaling.policies.capacity import check_device
     from factored_scaling.policies.diffusion import load_policy
     from factored_scaling.sim import load_task
     from factored_scaling.sim.video import rollouts
 
+    check_device(device)
     loaded = load_policy(folder, device)
     task = load_task(name, loaded.shape[1])
     _check_factor(task, factor)

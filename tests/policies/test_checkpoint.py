@@ -112,6 +112,19 @@ def test_two_states_are_kept_and_a_damaged_one_is_passed_over(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_kills_left_half_written_does_not_pile_up(tmp_path: Path) -> None:
+    points = ResumePoints(tmp_path)
+    points.save(20, TENSORS, {})
+    for name in ("resume-000000040.safetensors", "resume-000000040.safetensors.77.tmp", "policy.safetensors.78.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    points.save(60, TENSORS, {})
+    assert sorted(path.stem for path in tmp_path.glob("resume-*")) == sorted(
+        2 * [f"resume-0000000{n}" for n in (20, 60)]
+    )
+    points.clear()
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_digest_covers_every_part() -> None:
     one = checkpoint.digest_of({"a": 1}, b"x", torch.ones(2))
     assert one == checkpoint.digest_of({"a": 1}, b"x", torch.ones(2))

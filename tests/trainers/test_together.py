@@ -146,6 +146,7 @@ def test_a_run_whose_data_cannot_be_learnt_fails_alone(tmp_path: Path) -> None:
         if run not in clean:
             assert run.state == "failed"
             assert "loss is nan" in (run.error or "")
+            assert "demonstrations hold states or actions that are not finite" in (run.error or "")
     assert "one of 3 together" in (run_folder(folder, clean[0].digest) / "log.txt").read_text()
 
 

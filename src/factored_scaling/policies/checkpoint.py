@@ -89,8 +89,12 @@ class ResumePoints:
     def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
         """Add a state and let go of the oldest beyond `keep`."""
         write(self.folder, f"resume-{step:09d}", tensors, {**description, "step": step})
+        kept = {f"resume-{one:09d}" for one in self.steps()[-self.keep :]}
         for old in self.steps()[: -self.keep]:
             self._remove(old)
+        for stray in self.folder.glob("resume-*"):  # as large as a state; a kill in the middle of writing left it
+            if stray.stem not in kept:
+                stray.unlink(missing_ok=True)
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest state that is whole; damaged ones are passed over and removed. None: nothing to resume."""
@@ -105,7 +109,7 @@ class ResumePoints:
         """Remove every state; the finished model has been written."""
         for step in self.steps():
             self._remove(step)
-        for stray in self.folder.glob("resume-*"):
+        for stray in (*self.folder.glob("resume-*"), *self.folder.glob("*.tmp")):
             stray.unlink(missing_ok=True)
 
     def _remove(self, step: int) -> None:

@@ -138,7 +138,11 @@ class Training:
         """Raise when the training has diverged. The last update's harm shows in the weights, not yet in a loss."""
         loss = float(self.mean_loss)
         if not math.isfinite(loss):
-            raise RunFailed(f"the loss is {loss} at update {self.step}", hint="lower the learning rate")
+            scales = [b for name, b in self.learner.module.named_buffers() if name.endswith((".offset", ".scale"))]
+            learnable = all(bool(one.isfinite().all()) for one in scales)
+            data = "its demonstrations hold states or actions that are not finite"
+            hint = "lower the learning rate" if learnable else data
+            raise RunFailed(f"the loss is {loss} at update {self.step}", hint=hint)
         if self.step == self.optimisation.updates and not all(bool(w.isfinite().all()) for w in self.average.values()):
             raise RunFailed("the last update left weights that are no numbers", hint="lower the learning rate")
 

@@ -28,7 +28,7 @@ from factored_scaling.policies import checkpoint
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_of_runs, proxy_results, proxy_trust
 from factored_scaling.study import Study
-from factored_scaling.work import WorkOptions, carry_out, carry_out_together, run_folder, take_alike
+from factored_scaling.work import WorkOptions, _Group, _member, carry_out, carry_out_together, run_folder, take_alike
 
 TASK = "tabletop/pick-place"
 POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
@@ -388,3 +388,19 @@ def test_a_run_that_kills_its_workers_is_not_taken_for_ever(tmp_path: Path) -> N
         study.store.retry(first)
         work_all(study, tmp_path)
         assert study.run(first).state == "done"
+
+
+def test_a_run_that_gets_further_may_lose_any_number_of_workers(tmp_path: Path) -> None:
+    with make_study(tmp_path) as study:
+        first = study.runs()[0]
+        state = run_folder(tmp_path, first.digest)
+        for number in range(6):
+            study.take(first.id, lease_seconds=0.01)
+            time.sleep(0.02)
+            if number == 3:  # the fourth worker leaves a checkpoint before its machine is taken away
+                checkpoint.ResumePoints(state).save(0, {"nothing": torch.zeros(1)}, {"identity": "other"})
+        group = _Group(study, Lab(TASK, tmp_path, image_size=32), QuietLine(), WorkOptions())  # type: ignore[arg-type]
+        run = study.take(first.id)
+        assert [attempt.outcome for attempt in study.store.attempts(first.id)].count("lost") == 6
+        with _member(run, tmp_path) as member:
+            assert group.deaths(member) == 2

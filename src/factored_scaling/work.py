@@ -222,10 +222,15 @@ class _Group:
             self.carry_out(part)
 
     def deaths(self, member: _Member) -> int:
-        """How many workers have died over the run since it last failed."""
-        outcomes = [attempt.outcome for attempt in self.study.store.attempts(member.run.id)]
-        since = max((place + 1 for place, outcome in enumerate(outcomes) if outcome == "failed"), default=0)
-        return outcomes[since:].count("lost")
+        """How many workers have died over the run since it last failed or got further.
+
+        One that leaves a checkpoint is no sign that the run kills its workers: machines are taken away, too.
+        """
+        attempts = self.study.store.attempts(member.run.id)
+        since = max((place + 1 for place, one in enumerate(attempts) if one.outcome == "failed"), default=0)
+        states = (*member.folder.glob("resume-*.json"), *member.folder.glob("policy.json"))
+        further = max((state.stat().st_mtime for state in states), default=0.0)
+        return sum(one.outcome == "lost" and one.started > further for one in attempts[since:])
 
     def _train(self, group: list[_Member]) -> None:
         for member in list(group):

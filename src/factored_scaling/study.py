@@ -149,7 +149,8 @@ class Study:
     def replan(self) -> list[int]:
         """Plan as the settings are now: what an earlier plan of this round had beyond that is taken back.
 
-        Runs that were begun or measured stay, as do those that were added one by one. Returns the ids of those gone.
+        Runs that are under way, trained or measured stay, as do those that were added one by one. Returns the ids of
+        those gone.
         """
         wanted, number = {run.spec.digest for run in self.plan()}, self.round.index
         other = {run.digest for run in self.store.runs(self.id, number)} - wanted

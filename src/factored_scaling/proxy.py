@@ -20,7 +20,8 @@ def proxy_of_runs(study: Study, k: int = 1) -> list[tuple[RunRow, ProxyScore]]:
     if not runs:
         raise NotEnoughData(
             "no run has kept its similarities",
-            hint="`fsc run` keeps them in the simulator, and with `proxy: {held_out: DATASET}` under `trainer:`",
+            hint="`fsc run` keeps them in the simulator, with `proxy: {held_out: DATASET}` under `trainer:`, and where "
+            "a command's result names `embeddings`",
         )
     factors = kept[runs[0].digest]["factors"]
     scores = proxy_scores({run.digest: kept[run.digest]["nearest"][str(k)] for run in runs}, factors)

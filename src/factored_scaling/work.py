@@ -274,6 +274,8 @@ class _Group:
         self._record(member, outcome.trials)
         if outcome.scores:
             study.store.append_scores(run.id, outcome.scores)
+        if outcome.similarities:
+            study.store.put_document(study.id, KIND, run.spec.digest, dict(outcome.similarities))
         embedder = trainer.embedder(self._progress("evaluate", [member])) if self.options.proxy else None
         if embedder is not None:
             _keep_similarities(study, run, embedder, embedder.factors(), member.folder)

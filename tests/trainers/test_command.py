@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import write
@@ -26,9 +27,11 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.files import read_spec, write_spec
+from factored_scaling.proxy import proxy_of_runs
 from factored_scaling.study import Study
 from factored_scaling.trainers import load_trainer
 from factored_scaling.trainers.command import CommandSettings
+from factored_scaling.trainers.embeddings import similarities
 
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 COMMAND = [sys.executable, str(PROGRAM), "--episodes", "{episodes_file}", "--seed", "{seed}", "--out", "{folder}"]
@@ -298,6 +301,60 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
         assert [run.state for run in study.runs()] == ["done"] * 3
         starts = [(tmp_path / "runs" / run.digest / "starts.txt").read_text() for run in study.runs()]
     assert starts == ["0\n"] * 3
+
+
+def test_embeddings_of_somebody_elses_policy_become_proxy_scores(tmp_path: Path) -> None:
+    program = tmp_path / "measure.py"
+    make_study(tmp_path, "--score", "none")
+    spec = read_spec(tmp_path / "study.yaml")
+    trainer = {**spec.trainer, "evaluate": [sys.executable, str(program), "{episodes_file}", "{folder}", "{result}"]}
+    write_spec(replace(spec, trainer=trainer), tmp_path / "study.yaml")
+    text = """
+import json, sys, numpy
+episodes = open(sys.argv[1]).read().split()
+axis = {"camera_pose": [1.0, 0.0], "lighting": [0.0, 1.0]}
+trained = [axis[episode.split("/")[0]] for episode in episodes]
+numpy.savez(sys.argv[2] + "/seen.npz", trained=trained, held_out=list(axis.values()), factors=FACTORS)
+json.dump({"scores": {"lighting": [1, 0]}, "embeddings": "seen.npz"}, open(sys.argv[3], "w"))
+"""
+    program.write_text(text.replace("FACTORS", "['lightning', 'lighting']"))
+    told = fsc("run", tmp_path, code=1).stderr
+    assert re.search(
+        r"evaluation\.json: embeddings \(seen\.npz\): factors: unknown factor 'lightning'; did you mean", told
+    )
+    program.write_text(text.replace("FACTORS", "list(axis)"))
+    fsc("run", tmp_path, "--retry-failed")
+    with Study.open(tmp_path / "study.db") as study:
+        near = {tuple(n > 0 for n in run.demos.values()): score.by_factor for run, score in proxy_of_runs(study)}
+    assert near[True, True] == {"camera_pose": 1.0, "lighting": 1.0}
+    assert near[False, True] == {"camera_pose": 0.0, "lighting": 1.0}
+    assert "k = 10" in fsc("proxy", tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"trained": [[1.0]]}, "no array 'held_out'"),
+        ({"trained": [[1.0]], "held_out": [["a"]]}, "held_out: expected rows of numbers"),
+        ({"trained": [[1.0]], "held_out": []}, "held_out: expected rows of numbers"),
+        ({"trained": [[1.0]], "held_out": [[1.0, 2.0]]}, "sizes 2 and 1"),
+        ({"trained": [[float("nan")]], "held_out": [[1.0]]}, "finite rows"),
+        ({"trained": [1.0], "held_out": [[1.0]]}, "finite rows"),
+        ({"trained": [[1.0]], "held_out": [[1.0]], "factors": ["lighting"] * 2}, "2 factors for 1 rows"),
+        ({"trained": [[1.0]], "held_out": [[1.0]], "factors": "lighting"}, "one name per row"),
+        (None, "cannot be read"),
+    ],
+)
+def test_mistakes_in_embeddings_are_told(arrays: dict[str, Any] | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    with pytest.raises(InvalidInput, match=r"cannot be read \(No such file"):
+        similarities(path, ("lighting",))
+    if arrays is None:
+        path.write_bytes(b"PK nothing")
+    else:
+        np.savez(path, **arrays)
+    with pytest.raises(InvalidInput, match=message):
+        similarities(path, ("lighting",))
 
 
 def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

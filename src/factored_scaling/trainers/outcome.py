@@ -15,7 +15,7 @@ from factored_scaling.files import read_json
 from factored_scaling.store import Measurement
 from factored_scaling.trainers.steps import Step
 
-_KEYS = ("policy", "scores", "trials", "metrics")
+_KEYS = ("policy", "scores", "trials", "metrics", "embeddings")
 _TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
 CORRECT = "correct the file, or remove its folder to train again, and `fsc run --retry-failed`"
 MEASURE = "correct the program; `fsc run --retry-failed` measures again and does not train"
@@ -36,6 +36,8 @@ class Outcome:
     scores: tuple[Measurement, ...] = ()
     policy: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    # what FSC-Proxy needs, from embeddings that the program left
+    similarities: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:
@@ -49,6 +51,7 @@ class Outcome:
             self.scores + later.scores,
             later.policy or self.policy,
             {**self.metrics, **later.metrics},
+            later.similarities or self.similarities,
         )
 
 
@@ -57,7 +60,7 @@ def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> O
     if not path.exists():
         return Outcome()
     try:
-        return _outcome(read_json(path), factors)
+        return _outcome(read_json(path), factors, path.parent)
     except FscError as error:
         # a program that trained is not run again, also when it has been corrected since
         error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
@@ -79,7 +82,7 @@ def measured(step: Step, factors: Sequence[str]) -> Outcome:
     return outcome
 
 
-def _outcome(data: object, factors: Sequence[str]) -> Outcome:
+def _outcome(data: object, factors: Sequence[str], folder: Path) -> Outcome:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"expected an object, not {shown(data)}", hint=f"its keys are {', '.join(_KEYS)}")
     for key in data:
@@ -93,7 +96,19 @@ def _outcome(data: object, factors: Sequence[str]) -> Outcome:
     _refuse_nan(metrics)
     trials = _trials(data.get("trials", []), factors)
     more, scores = _scores(data.get("scores", {}), factors)
-    return Outcome(tuple(trials + more), tuple(scores), policy, metrics)
+    near = _similarities(folder, data["embeddings"], factors) if "embeddings" in data else {}
+    return Outcome(tuple(trials + more), tuple(scores), policy, metrics, near)
+
+
+def _similarities(folder: Path, name: object, factors: Sequence[str]) -> dict[str, Any]:
+    from factored_scaling.trainers.embeddings import similarities
+
+    if not isinstance(name, str):
+        raise InvalidInput(f"expected a path, not {shown(name)}", where="embeddings")
+    try:
+        return similarities(folder / name, factors)
+    except InvalidInput as error:
+        raise error.at(f"embeddings ({name})") from None
 
 
 def _refuse_nan(metrics: Mapping[str, Any]) -> None:

@@ -1,0 +1,49 @@
+"""Embeddings that an outside program leaves of its policy: what FSC-Proxy compares, without a look inside."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.errors import InvalidInput, UnknownFactor
+
+ARRAYS = ("trained", "held_out", "factors")
+_HINT = (
+    "numpy.savez with `trained` and `held_out`, one row per observation, and `factors`, one name per row of held_out"
+)
+
+
+def similarities(path: Path, factors: Sequence[str]) -> dict[str, Any]:
+    """How near the file's held-out observations lie to those trained on, as workers keep it of our own policies."""
+    arrays = _arrays(path)
+    near = cosine_similarities(arrays["held_out"], arrays["trained"])
+    varied = [str(name) for name in arrays["factors"].tolist()] if "factors" in arrays else []
+    if varied and len(varied) != len(near):
+        raise InvalidInput(f"{len(varied)} factors for {len(near)} rows of held_out", hint=_HINT)
+    for name in varied:
+        if name not in ("", "nominal", *factors):
+            raise UnknownFactor(name, factors, where="factors")
+    nearest = {str(k): nearest_mean(near, k).round(6).tolist() for k in KS}
+    return {"nearest": nearest, "factors": [None if name in ("", "nominal") else name for name in varied]}
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in ARRAYS if name in file}
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput(f"cannot be read ({reason})", hint=_HINT) from None
+    for name in ("trained", "held_out"):
+        if name not in found:
+            raise InvalidInput(f"no array {name!r}", hint=_HINT)
+        if found[name].dtype.kind not in "fiu" or not len(np.atleast_1d(found[name])):
+            raise InvalidInput("expected rows of numbers", where=name, hint=_HINT)
+    if "factors" in found and found["factors"].ndim != 1:
+        raise InvalidInput("expected one name per row of held_out", where="factors", hint=_HINT)
+    return found

@@ -207,3 +207,18 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     code = f"import sys, factored_scaling\nprint(*[name for name in {(*HEAVY, 'numpy')!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_order_shows_how_each_factors_trials_succeed_where_that_was_measured(fsc: Fsc, tmp_path: Path) -> None:
+    spec, results = tmp_path / "study.yaml", tmp_path / "results.csv"
+    spec.write_text("factors: {camera_pose: 30, lighting: 30, background: 30}\n")
+    heading = "demos:camera_pose,demos:lighting,demos:background,"
+    results.write_text(f"{heading}factor,score,trials\n30,30,30,camera_pose,0.4,600\n30,30,30,lighting,0.9,600\n")
+    table = fsc("recommend", spec, results, "--budget", 50).stdout
+    shown = {line.split()[0]: line.split()[3] for line in table.splitlines() if line.count("30")}
+    assert "  success now  " in table
+    assert float(shown["camera_pose"].rstrip("%")) == pytest.approx(40, abs=5)
+    assert float(shown["lighting"].rstrip("%")) == pytest.approx(90, abs=4)
+    assert shown["background"] == "–"
+    results.write_text(f"{heading}score,trials\n30,30,30,0.65,600\n")
+    assert "success now" not in fsc("recommend", spec, results, "--budget", 50).stdout

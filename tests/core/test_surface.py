@@ -85,6 +85,9 @@ def test_predictions_hold_what_is_true(surface: Surface) -> None:
     assert said.curves[0].best > 0.8
     assert sum(curve.best for curve in said.curves) == pytest.approx(1)
     assert sum(said.best) == pytest.approx(1)
+    by_factor = [curve.now.mean for curve in said.curves]
+    assert by_factor == pytest.approx(success(surface.now).tolist(), abs=0.06)
+    assert sum(by_factor) / 4 == pytest.approx(said.now.mean)
     assert 0 <= said.regret < 0.03
 
 

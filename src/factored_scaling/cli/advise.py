@@ -131,8 +131,8 @@ def recommend_command(
       30,30,lighting,0.65,60
       0,30,camera_pose,0.15,60
 
-    In the table, `if all went there` is the gain in points if one factor got the whole budget, and `best buy` the
-    probability that no other would gain more.
+    In the table, `success now` is on the factor's own trials, `if all went there` the gain in points if one factor got
+    the whole budget, and `best buy` the probability that no other would gain more.
 
     \b
     fsc recommend study.yaml results.csv --budget 100
@@ -200,8 +200,10 @@ def _print_answer(
         for row in rows:
             row.insert(2, str(held.episodes.count(row[0])))
     if answer.surface is not None:
-        columns += ["if all went there", "best buy"]
-        for row, curve in zip(rows, answer.surface.curves, strict=True):
+        scored = [bool(answer.surface.measured(curve.factor)) for curve in answer.surface.curves]
+        columns += [*(["success now"] if any(scored) else []), "if all went there", "best buy"]
+        for row, curve, known in zip(rows, answer.surface.curves, scored, strict=True):
+            row += [percent(curve.now.mean) if known else "–"] if any(scored) else []
             row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
     rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
     rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"

@@ -63,12 +63,15 @@ class FactorCurve:
     best: float
     # what that gains
     gain: Estimate
+    # success on the factor's own trials with the demonstrations at hand
+    now: Estimate
 
     def to_mapping(self) -> dict[str, Any]:
         return {
             "factor": self.factor,
             "best": self.best,
             "gain": self.gain.to_mapping(),
+            "now": self.now.to_mapping(),
             "demos": list(self.demos),
             "overall": _band(self.overall),
             "own": _band(self.own),
@@ -235,6 +238,7 @@ def _curves(surface: Surface, budget: int, best: Floats, gains: Floats) -> tuple
                 tuple(Estimate.of(row, row - own[at]) for row in own),
                 float(best[index]),
                 Estimate.of(gains[index]),
+                Estimate.of(own[at]),
             )
         )
     return tuple(made)

@@ -42,8 +42,9 @@ def title(page: Path) -> str:
 
 
 def marked(page: Path) -> Any:
-    """The tutorials go through whole rounds and take longest."""
-    return pytest.param(page, id=title(page), marks=[pytest.mark.slow] if page.name.startswith("tutorial") else [])
+    """Pages that go through whole rounds take longest."""
+    long = page.name.startswith("tutorial") or page.name in ("own-trainer.md", "real-robot-day.md")
+    return pytest.param(page, id=title(page), marks=[pytest.mark.slow] if long else [])
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in WITH_EXAMPLES])

@@ -48,6 +48,7 @@ def make_loop(folder: Path, work: Any = work_here, **changes: Any) -> Loop:
     return Loop(folder, LoopSettings(TASK, 2, 2, **(settings | changes)), work, silent)
 
 
+@pytest.mark.slow
 def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
     loop = make_loop(tmp_path)
     loop.measure(["group"])

@@ -278,6 +278,7 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     assert (tmp_path / "runs" / run.digest / "starts.txt").read_text() == "0\n"  # mended, not trained again
 
 
+@pytest.mark.slow
 def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) -> None:
     """Hours of training are not thrown away for a slip in the program that measures."""
     program = tmp_path / "measure.py"
@@ -303,6 +304,7 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
     assert starts == ["0\n"] * 3
 
 
+@pytest.mark.slow
 def test_embeddings_of_somebody_elses_policy_become_proxy_scores(tmp_path: Path) -> None:
     program = tmp_path / "measure.py"
     make_study(tmp_path, "--score", "none")

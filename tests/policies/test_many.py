@@ -24,7 +24,8 @@ from factored_scaling.policies.windows import DeviceFrames
 # compiling, torch warns of itself and of matrix products that could be faster
 ON_A_GPU = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
 ]
 DEVICES = ["cpu", pytest.param("cuda", marks=ON_A_GPU)]
 

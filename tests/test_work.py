@@ -29,7 +29,16 @@ from factored_scaling.policies import checkpoint
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_of_runs, proxy_results, proxy_trust
 from factored_scaling.study import Study
-from factored_scaling.work import WorkOptions, _Group, _member, carry_out, carry_out_together, run_folder, take_alike
+from factored_scaling.work import (
+    WorkOptions,
+    _Group,
+    _member,
+    carry_out,
+    carry_out_together,
+    run_folder,
+    take_alike,
+    work,
+)
 
 TASK = "tabletop/pick-place"
 POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
@@ -127,6 +136,14 @@ def test_a_corrupt_policy_is_trained_again(tmp_path: Path) -> None:
         policy.write_bytes(policy.read_bytes()[:100])
         work_all(study, tmp_path)
         assert {row.state for row in study.runs()} == {"done"}
+
+
+def test_what_fails_for_everybody_is_not_tried_with_every_run(tmp_path: Path) -> None:
+    with make_study(tmp_path, policy={**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}) as study:
+        for seed in (1, 2, 3):
+            study.add(study.spec.sizes, seed)
+        work(QuietLine(), tmp_path / "study.db", study.id, tmp_path, WorkOptions(attempts=1))  # type: ignore[arg-type]
+        assert sorted(run.state for run in study.runs()) == [*["failed"] * 3, *["pending"] * 3]
 
 
 def test_an_error_is_kept_with_the_run(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +29,12 @@ from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
 from factored_scaling.trainers.diffusion import DiffusionTrainer
 
 MOST_DEATHS = 5
+MOST_ALIKE = 3  # runs that fail for one reason, and none that comes to anything: the others would fail, too
 TRAINED = "trained"  # kind of the documents that say where a policy lies and which command made it
 ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
 MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
+
+_LOG = " (log: "  # between the reason of a failure and where its log lies
 
 # What workers say: (kind, run ids, done, total, note). Shown by the command line, ignored by tests.
 Message = tuple[str, tuple[int, ...], int, int, str]
@@ -76,9 +79,10 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
     if trained_here(options.trainer):
         limit_threads(options.device, options.threads)
     with Study.open_by_id(address, study_id) as study:
+        begun = {run.id for run in study.runs() if run.state in ("pending", "running")}
         lab: Lab | OutsideTrainer | None = None
         settings: dict[str, Any] | None = None
-        while not line.stopping:
+        while not line.stopping and not _hopeless(study, begun):
             taken = take_alike(study, options)
             if not taken:
                 if not any(run.state == "running" for run in study.runs()):
@@ -94,6 +98,15 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
                         line.say(("failed", (run.id,), 0, 1, str(error)))
                     continue
             carry_out_together(study, taken, lab, line, options)
+
+
+def _hopeless(study: Study, begun: Collection[int]) -> bool:
+    """Several of these runs failed for the same reason and none has come to anything."""
+    runs = [run for run in study.runs() if run.id in begun]
+    reasons = [(run.error or "").partition(_LOG)[0] for run in runs if run.state == "failed"]
+    if len(reasons) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
+        return False
+    return len(set(reasons)) == 1
 
 
 def take_alike(study: Study, options: WorkOptions) -> list[Run]:
@@ -334,7 +347,7 @@ class _Group:
         reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
         member.write(reason)
         member.closed = True
-        told = f"{reason} (log: {folder / 'log.txt'})"
+        told = f"{reason}{_LOG}{folder / 'log.txt'})"
         try:
             self.study.fail(run.id, told)
         except LeaseLost as lost:

@@ -99,6 +99,7 @@ def run_command(
         before = {run.id for run in opened.runs() if run.state == "failed"}
         complete = work_off(opened, target.address, folder, options, workers)
         failed = [run for run in opened.runs() if run.state == "failed"]
+        left = sum(run.state == "pending" for run in opened.runs())
         trained = sum(run.state == "trained" for run in opened.runs())
     for run in failed:
         if run.id in before:  # of the others the reason was told when they failed
@@ -108,6 +109,10 @@ def run_command(
         sys.exit(130)
     if failed:
         told = listed([run.id for run in failed])
+        if left:
+            click.echo(
+                f"{left} more were not begun: those that were failed for one reason, and none succeeded", err=True
+            )
         click.echo(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
         sys.exit(1)
     if trained:

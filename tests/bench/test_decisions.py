@@ -111,7 +111,7 @@ def test_regret_is_zero_at_the_best_and_equal_is_never_worse_than_itself() -> No
     for key, cell in judged:
         assert cell.regrets[0] >= -1e-9
         if key.method == "equal":
-            assert cell.worse == [False]
+            assert cell.behind == [0.0]
             spread = np.full(5, key.budget / 5)
             before, after = (float(world.score(world.now + extra)) for extra in (0.0, spread))
             assert cell.regrets[0] < 1
@@ -153,19 +153,18 @@ def test_unknown_names_are_told() -> None:
 
 
 def test_means_weigh_families_alike_and_know_their_error() -> None:
-    first, second = Cell([0.0, 0.2], [False, True]), Cell([0.5] * 4, [True] * 4)
+    first, second = Cell([0.0, 0.2], [0.0, 0.005]), Cell([0.5] * 4, [0.005, 0.02, 0.02, 0.02])
     got = mean([first, second])
     assert got.regret == pytest.approx(0.3)
     assert got.worse == pytest.approx(0.75)
+    assert got.much_worse == pytest.approx(0.375)
     assert got.error == pytest.approx(np.sqrt(0.02 / 2) / 2)
     assert got.worlds == 6
 
 
 def test_calibration_counts_the_intervals_that_hold_the_truth() -> None:
     settings = Settings(families=("power-law",), factors=(5,), methods=("some",), regimes=("real",))
-    cell = Cell(
-        [0.1, 0.2], [False, False], 6, 108, {0.5: [True, False], 0.8: [True, True], 0.95: [True, True]}, [0.02, 0]
-    )
+    cell = Cell([0.1, 0.2], [0.0, 0.0], 6, 108, {0.5: [True, False], 0.8: [True, True], 0.95: [True, True]}, [0.02, 0])
     table = Comparison(settings, {Key("some", "real", 100, "power-law", 5): cell}).tables()[-1]
     assert table.rows == (("some", "real", "100", "tuning", "50%", "100%", "100%", "+1.0"),)
     assert "| some | real | 100 | tuning | 50% | 100% | 100% | +1.0 |" in table.markdown()

@@ -101,6 +101,22 @@ def test_the_same_again_and_plain_data() -> None:
     assert list(json.loads(json.dumps(first))) == ["budget", "act_now", "steps", "next"]
 
 
+def test_acting_now_is_what_would_be_ordered_even_if_that_is_equal() -> None:
+    spec = StudySpec(dict.fromkeys(("camera", "light", "table"), 30), construction="screen")
+    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6, "seed": 0}
+    measured = Results.from_rows([{**told, "factor": name} for name in spec.names])
+    surface = fit_surface(spec, measured)
+    choice, advice = surface.choose(100), advise(surface, measured, 100)
+    assert choice.spread
+    assert advice.order == choice.spending.demos
+    equal, most = (
+        surface.score(surface.now + np.array(list(order.demos.values()), dtype=float))[0].mean()
+        for order in (choice.spending, choice.most)
+    )
+    assert advice.expected == pytest.approx(equal)
+    assert advice.regret > most - equal
+
+
 def test_mean_scores_are_enough() -> None:
     spec = known(4)[0].spec
     measured = results(world(), [run.demos for run in plan(spec)], REGIMES["real-means"])

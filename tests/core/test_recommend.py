@@ -87,6 +87,25 @@ def test_every_number_of_the_sentence_stands_in_the_json() -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
+def test_an_order_that_is_not_sure_enough_is_told_but_not_given() -> None:
+    told = {"demos": dict(FOUR.sizes), "score": 0.5, "trials": 6}
+    answer = recommend(FOUR, Results.from_rows([{**told, "factor": name} for name in FOUR.names]), budget=100)
+    assert answer.allocation == dict.fromkeys(FOUR.names, 25)
+    data = answer.to_mapping()["surface"]
+    most = data["alternatives"]["most"]
+    assert most["allocation"] != answer.allocation
+    assert most["mean"] >= data["predicted"]["mean"] == data["alternatives"]["equal"]["mean"]
+    given = ", ".join(f"{count} {name}" for name, count in most["allocation"].items() if count)
+    assert answer.sentence.endswith(
+        f"; {given} would give {100 * most['mean']:.1f}, but is only {100 * data['sure']:.0f}% sure to be no worse"
+    )
+    assert "Equal" not in answer.sentence
+    sure = recommend(FOUR, CLEAR, budget=100)
+    assert sure.surface is not None
+    assert "most" not in sure.surface.alternatives
+    assert sure.surface.sure > 0.9
+
+
 def test_the_papers_rules_stay_one_flag_away() -> None:
     assert recommend(FOUR, CLEAR, 100, "top").surface is None
     top = recommend(FOUR, CLEAR, 100, "top", "surface")

@@ -9,7 +9,7 @@ import pytest
 
 from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
-from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.core.surface import SURE, Surface, fit_surface, no_worse
 from factored_scaling.core.surface_data import Posterior, observe
 from factored_scaling.core.surface_model import NEAR, Floats, Parameters, draw_kinds, size_of
 from factored_scaling.core.surface_report import report_surface
@@ -74,6 +74,40 @@ def test_it_finds_what_fails_and_can_be_repaired(surface: Surface) -> None:
     assert sum(answer.values()) == 100
     assert answer["camera"] >= 60
     assert answer["light"] <= 25  # Greedy would spend everything there or on camera
+
+
+def alike(factors: Any, trials: int = 6) -> Results:
+    """One policy that fails on every factor alike: nothing tells them apart."""
+    told = {"demos": {factor.name: factor.demos for factor in factors}, "score": 0.5, "trials": trials, "seed": 0}
+    return Results.from_rows([{**told, "factor": factor.name} for factor in factors])
+
+
+def test_a_budget_is_spread_evenly_where_no_order_is_surely_better(surface: Surface) -> None:
+    clear = surface.choose(100)
+    assert not clear.spread
+    assert clear.spending == clear.most
+    assert clear.sure > 0.8
+    unclear = fit_surface(SPEC, alike(SPEC.factors)).choose(100)
+    assert unclear.spread
+    assert unclear.sure < SURE
+    assert unclear.spending.demos == dict.fromkeys(NAMES, 25) != unclear.most.demos
+
+
+def test_even_keeps_caps_minimums_and_costs() -> None:
+    factors = (
+        Factor("camera", 30, cap=10),
+        Factor("light", 30, minimum=40),
+        Factor("table", 30),
+        Factor("pose", 30, cost=2),
+    )
+    even = fit_surface(StudySpec(factors), alike(factors)).equal(100)
+    assert even.demos["camera"] == 10
+    assert even.demos["light"] >= 40
+    assert sum(even.demos[factor.name] * factor.cost for factor in factors) + even.left == 100
+
+
+def test_as_good_is_no_worse() -> None:
+    assert no_worse(np.array([0.5, 0.6, 0.7, 0.4]), np.array([0.5, 0.5, 0.5, 0.5])) == 0.75
 
 
 def test_predictions_hold_what_is_true(surface: Surface) -> None:

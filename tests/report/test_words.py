@@ -12,6 +12,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.report.values import run_lines
 from factored_scaling.report.words import (
     answer,
+    demo_words,
     gain_points,
     gain_words,
     listed,
@@ -96,6 +97,22 @@ def test_auto_says_why() -> None:
         f"Expected: {percent(expected.mean, digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
     )
     assert f"Equal would give {percent(equal.mean, digits)}" in why
+
+
+def test_an_even_order_says_what_was_not_sure_enough() -> None:
+    spec = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
+    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
+    given = recommend(spec, Results.from_rows([{**told, "factor": name} for name in spec.names]), 90)
+    assert given.surface is not None
+    order, most = given.surface.alternatives["most"]
+    what, why = answer(spec, given)
+    assert what == "Collect 30 demos of each of the 3 factors."
+    assert "; " not in why
+    assert why.endswith(
+        f" Spread evenly: what is expected to give most, {demo_words(order)} for {percent(most.mean, 1)}, is no worse "
+        f"than that with a probability of {percent(given.surface.sure)} only."
+    )
+    assert strategy_words(given).startswith("90 in all: the same for every factor. ")
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:

@@ -85,7 +85,8 @@ class Cell:
     """What came of a rule in the worlds of a cell."""
 
     regrets: list[float] = field(default_factory=list)
-    worse: list[bool] = field(default_factory=list)
+    # success that Equal would have given on top
+    behind: list[float] = field(default_factory=list)
     policies: int = 0
     rollouts: int = 0
     # level → whether the interval held the truth
@@ -96,7 +97,7 @@ class Cell:
     def add(self, other: Cell) -> None:
         """Take in more worlds of the same cell."""
         self.regrets += other.regrets
-        self.worse += other.worse
+        self.behind += other.behind
         self.bias += other.bias
         self.policies, self.rollouts = other.policies, other.rollouts
         for level, held in other.covered.items():
@@ -140,7 +141,7 @@ def judge(world: World, place: int, settings: Settings, methods: Sequence[Method
         after = float(world.score(now + np.array([allocation[name] for name in world.factors], dtype=float)))
         return (best[budget] - after) / max(best[budget] - before, 1e-9), after
 
-    equal = {k: regret(spend(spec.factors, equal_tiers(spec), k).demos, k)[0] for k in settings.budgets}
+    equal = {k: regret(spend(spec.factors, equal_tiers(spec), k).demos, k)[1] for k in settings.budgets}
     for regime in settings.regimes:
         bench = Bench(world, REGIMES[regime], place)
         trials = int(REGIMES[regime].trials(count).sum())
@@ -148,7 +149,7 @@ def judge(world: World, place: int, settings: Settings, methods: Sequence[Method
             decisions = bench.decide(method, settings.budgets)
             for budget, decision in zip(settings.budgets, decisions or (), strict=decisions is not None):
                 value, after = regret(decision.allocation, budget)
-                cell = Cell([value], [value > equal[budget] + 1e-9], decision.policies, decision.policies * trials)
+                cell = Cell([value], [equal[budget] - after], decision.policies, decision.policies * trials)
                 _cover(cell, decision, after)
                 yield Key(method.name, regime, budget, world.family, count), cell
 
@@ -211,7 +212,9 @@ class Mean:
 
     regret: float
     error: float
+    # share of worlds in which Equal would have given more, and a point of success more
     worse: float
+    much_worse: float
     worlds: int
     # level → share of intervals that held the truth; empty for rules without intervals
     coverage: Mapping[float, float]
@@ -232,8 +235,13 @@ def mean(cells: Sequence[Cell]) -> Mean:
     return Mean(
         math.fsum(means) / len(means),
         math.sqrt(math.fsum(errors)) / len(means),
-        float(np.mean([np.mean(cell.worse) for cell in cells])),
+        _share_behind(cells, 1e-9),
+        _share_behind(cells, 0.01),
         sum(len(cell.regrets) for cell in cells),
         coverage,
         float(np.mean([np.mean(cell.bias) for cell in cells])) if all(cell.bias for cell in cells) else None,
     )
+
+
+def _share_behind(cells: Sequence[Cell], least: float) -> float:
+    return float(np.mean([np.mean(np.array(cell.behind) > least) for cell in cells]))

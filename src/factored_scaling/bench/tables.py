@@ -96,18 +96,19 @@ class Comparison:
         counts = "/".join(str(count) for count in self.settings.factors)
         columns = ["method", f"policies, N={counts}"]
         for regime in self.settings.regimes:
-            columns += [f"{regime}: regret", "worse than Equal", "rollouts"]
+            columns += [f"{regime}: regret", "worse than Equal", "by a point", "rollouts"]
         rows = []
         for method in self.settings.methods:
             row = [method, ""]
             for regime in self.settings.regimes:
                 chosen = self._pick(method, regime, budget, names)
                 if not chosen:
-                    row += ["–", "–", "–"]
+                    row += ["–"] * 4
                     continue
                 got = mean(list(chosen.values()))
                 row[1] = self._counts(chosen, "policies")
-                row += [_regret(got), f"{100 * got.worse:.0f}%", self._counts(chosen, "rollouts")]
+                worse = [f"{100 * share:.0f}%" for share in (got.worse, got.much_worse)]
+                row += [_regret(got), *worse, self._counts(chosen, "rollouts")]
             rows.append(tuple(row))
         return Table(title, tuple(columns), tuple(rows))
 
@@ -143,7 +144,8 @@ def _regret(got: Mean) -> str:
 
 
 def _plain(got: Mean) -> dict[str, Any]:
-    data: dict[str, Any] = {"worlds": got.worlds, "regret": got.regret, "error": got.error, "worse": got.worse}
+    data: dict[str, Any] = {"worlds": got.worlds, "regret": got.regret, "error": got.error}
+    data |= {"worse": got.worse, "much_worse": got.much_worse}
     if got.coverage:
         data["coverage"] = {f"{level:g}": share for level, share in got.coverage.items()}
         data["bias"] = got.bias

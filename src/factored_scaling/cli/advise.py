@@ -26,6 +26,7 @@ from factored_scaling.core.recommend import (
 )
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface import SURE
 from factored_scaling.core.surface_report import SHOWN, SurfaceReport
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -72,7 +73,8 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     show_default=True,
     metavar="|".join(STRATEGIES),
     shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
-    help="auto: where the surface expects most success. The paper's rules, top: all to the best combination; top-half: "
+    help="auto: where the surface expects most success, or evenly if it is not sure. The paper's rules, top: all to "
+    "the best combination; top-half: "
     "to the better half; all: to every one by its slope. equal, greedy, cubed-failure, remix: the baselines.",
 )
 @click.option(
@@ -119,8 +121,9 @@ def recommend_command(
     """Split a budget of demonstrations over the factors.
 
     By default one surface is fitted to every score of every policy, per factor where there are such scores, and the
-    budget is spent where it expects most success. Costs, caps and minimums per factor are read from study.yaml, e.g.
-    `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts cost units.
+    budget is spent where it expects most success, or evenly where no order is likely enough to beat that. Costs, caps
+    and minimums per factor are read from study.yaml, e.g. `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the
+    budget counts cost units.
 
     Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. One row per policy and
     varied factor tells most; `fsc plan` says which policies to train:
@@ -257,6 +260,10 @@ def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str) -> N
     print_text(
         f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
     )
+    if "most" in said.alternatives:
+        print_text(f"Spread evenly: another order must be no worse than that with a probability of {100 * SURE:.0f}%.")
+    elif said.alternatives["equal"][0] != said.allocation:
+        print_text(f"No worse than Equal with a probability of {100 * said.sure:.0f}%.")
     print_text(f"Acting on this now is expected to cost {100 * said.regret:.1f} points against knowing everything.")
 
 

@@ -114,8 +114,10 @@ def advise(
         if not (np.isfinite(value) and value >= 0):
             raise InvalidInput(f"must be at least 0, not {value:g}", where=name)
     spec = surface.spec
-    order = surface.allocate(budget).demos
-    orders = surface.orders(budget, [order])
+    choice = surface.choose(budget)
+    order = choice.spending.demos
+    # What a step adds is counted from the order that is expected to give most: taking that needs no measurement.
+    orders = surface.orders(budget, [choice.most.demos, order])
     scores = surface.score(surface.now + orders)
     measured = _measured(spec, results)
     usual = trials if trials is not None else _usual(measured)
@@ -132,8 +134,8 @@ def advise(
         sets = tuple(dict(zip(spec.names, key, strict=True)) for key in runs)
         first = measured[runs[0]].seed if kind == "evaluate" else _free_seed(spec, measured, runs[0])
         steps.append(Step(kind, sets, first, own, paid, gain, worth * len(runs)))
-    regret = float((scores.max(0) - scores[0]).mean(dtype=float))
-    return Advice(budget, order, float(scores[0].mean(dtype=float)), regret, tuple(steps))
+    regret = float((scores.max(0) - scores[1]).mean(dtype=float))
+    return Advice(budget, order, float(scores[1].mean(dtype=float)), regret, tuple(steps))
 
 
 @dataclass

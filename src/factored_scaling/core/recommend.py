@@ -23,7 +23,7 @@ FITS = ("surface", "power-law")
 # With power-law curves `auto` takes Top when the best combination stands out with this probability, else All.
 STANDS_OUT = 0.8
 # The orders that the surface holds its own against, as people call them.
-ALTERNATIVES = {"equal": "Equal", "top": "the paper's Top"}
+ALTERNATIVES = {"equal": "Equal", "most": "what is expected to give most", "top": "the paper's Top"}
 
 
 class UnknownStrategy(UnknownName):
@@ -88,19 +88,24 @@ class Recommendation:
 
     def say(self, verb: str) -> str:
         """The sentence, for an order that is carried out otherwise than by collecting."""
-        given = [f"{count} {name}" for name, count in self.allocation.items() if count]
-        order = f"{verb} {', '.join(given) or 'nothing'}"
+        order = f"{verb} {_counts(self.allocation)}"
         if self.surface is None:
             return order
         expected, digits = self.surface.predicted, self.surface.digits
         others = [
-            f"{ALTERNATIVES[name]} would give {100 * estimate.mean:.{digits}f}"
-            for name, (_, estimate) in self.surface.alternatives.items()
+            self._other(name, demos, f"{100 * estimate.mean:.{digits}f}")
+            for name, (demos, estimate) in self.surface.alternatives.items()
+            if demos != self.allocation
         ]
         text = (
             f"{order}; expected {100 * expected.mean:.{digits}f}% ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
         )
         return "; ".join([text, *others])
+
+    def _other(self, name: str, demos: Mapping[str, int], mean: str) -> str:
+        if name != "most" or self.surface is None:
+            return f"{ALTERNATIVES[name]} would give {mean}"
+        return f"{_counts(demos)} would give {mean}, but is only {100 * self.surface.sure:.0f}% sure to be no worse"
 
     def to_mapping(self) -> dict[str, Any]:
         """The object that `fsc recommend --json` prints."""
@@ -177,12 +182,13 @@ def recommend(
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
 
-    `auto` spends where the surface expects most success; with `fit="power-law"` it chooses between `top` and `all` by
-    how surely the best combination stands out. `top`, `top-half` and `all` follow the paper's curves
-    (`fit="power-law"`, the default for them) or what the surface expects of each combination (`fit="surface"`).
-    `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the baselines. With costs, the budget counts
-    cost units. `half_up` makes `top-half` round up, as the paper's algorithm box does. `proxy` are stand-in scores for
-    the surface to weigh; `surface` is one that was fitted to these results before.
+    `auto` spends where the surface expects most success, or evenly where that is not surely enough better; with
+    `fit="power-law"` it chooses between `top` and `all` by how surely the best combination stands out. `top`,
+    `top-half` and `all` follow the paper's curves (`fit="power-law"`, the default for them) or what the surface expects
+    of each combination (`fit="surface"`). `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the
+    baselines. With costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's algorithm
+    box does. `proxy` are stand-in scores for the surface to weigh; `surface` is one that was fitted to these results
+    before.
     """
     budget = check_budget(budget)
     if named(strategy) not in STRATEGIES:
@@ -197,6 +203,7 @@ def recommend(
     warnings: tuple[str, ...] = ()
     reports: tuple[CurveReport, ...] = ()
     chosen: str | None = None
+    others: dict[str, dict[str, int]] = {}
     try:
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
@@ -205,7 +212,9 @@ def recommend(
             raise
     if surface is not None and strategy == "auto":
         warnings = ()  # which policies lie on no curve matters to the curves alone
-        spending = surface.allocate(budget)
+        choice = surface.choose(budget)
+        spending = choice.spending
+        others = {"most": choice.most.demos} if choice.spread else {}
     else:
         gains = gains_of(spec, reports, budget) if surface is None else combination_gains(surface, budget)
         if strategy == "auto":
@@ -218,7 +227,7 @@ def recommend(
     said = None
     if surface is not None:
         warnings = (*doubts(surface, spending.demos), *warnings)
-        said = report_surface(surface, budget, spending, _alternatives(spec, reports, budget))
+        said = report_surface(surface, budget, spending, others | _papers(spec, reports, budget))
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
 
 
@@ -255,16 +264,19 @@ def _tiers(
     return equal_tiers(spec), (*warnings, text)
 
 
-def _alternatives(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> dict[str, dict[str, int]]:
-    """What other rules would order, for the surface to say what it expects of that: Equal, and the paper's Top."""
-    orders = {"equal": spend(spec.factors, equal_tiers(spec), budget).demos}
-    if reports:
-        gains = gains_of(spec, reports, budget)
-        picked = included(gains, "top")
-        rises = any(gains[index] > 0 for index in picked)
-        tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)
-        orders["top"] = spend(spec.factors, tiers, budget).demos
-    return orders
+def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> dict[str, dict[str, int]]:
+    """What the paper's Top would order, for the surface to say what it expects of that; nothing without curves."""
+    if not reports:
+        return {}
+    gains = gains_of(spec, reports, budget)
+    picked = included(gains, "top")
+    rises = any(gains[index] > 0 for index in picked)
+    tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)
+    return {"top": spend(spec.factors, tiers, budget).demos}
+
+
+def _counts(demos: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in demos.items() if count) or "nothing"
 
 
 def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:

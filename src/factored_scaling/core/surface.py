@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from factored_scaling.core.allocate import Spending
+from factored_scaling.core.allocate import Spending, spend
+from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_data import Observations, Posterior, observe
@@ -31,7 +32,24 @@ from factored_scaling.core.surface_spend import spend_well
 from factored_scaling.errors import NotEnoughData
 
 EFFORT = Effort()
+# An order other than Equal must be no worse than Equal with this probability: a wrong one is worse than none.
+SURE = 0.61
+_ROUNDING = 1e-9  # of success
 _CHUNK = 1024  # cells (rows × N) at once, to stay in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to order: `most`, which is expected to give most, or Equal where that is not surely enough better."""
+
+    spending: Spending
+    most: Spending
+    sure: float  # probability that `most` is no worse than Equal
+
+    @property
+    def spread(self) -> bool:
+        """The budget is spread evenly for want of an order that is sure enough."""
+        return self.sure < SURE
 
 
 @dataclass(frozen=True)
@@ -91,11 +109,19 @@ class Surface:
         robust = np.exp(np.einsum("rnd,sn->rsd", np.log(state.robust), sets)).mean(1)
         return np.asarray(skilled * robust)
 
-    def allocate(self, budget: float, weights: Floats | None = None) -> Spending:
-        """The order with the largest expected success; `weights` count draws differently (they sum to 1)."""
-        if weights is None:
-            return spend_well(self.spec.factors, self.worth, budget)
-        return spend_well(self.spec.factors, lambda orders: self.score(self.now + orders) @ weights, budget)
+    def choose(self, budget: float) -> Choice:
+        """The order with the largest expected success if it is sure enough to be no worse than Equal, else Equal."""
+        most, equal = spend_well(self.spec.factors, self.worth, budget), self.equal(budget)
+        sure = no_worse(*self.score(self.now + np.array([list(order.demos.values()) for order in (most, equal)])))
+        return Choice(most if sure >= SURE else equal, most, sure)
+
+    def allocate(self, budget: float) -> Spending:
+        """What `choose` orders."""
+        return self.choose(budget).spending
+
+    def equal(self, budget: float) -> Spending:
+        """The same for every factor, as far as caps and minimums allow."""
+        return spend(self.spec.factors, equal_tiers(self.spec), budget)
 
     def orders(self, budget: float, more: Sequence[Mapping[str, int]] = ()) -> Floats:
         """Orders among which every draw finds one that is nearly its best: `more` first, then orders that are best for
@@ -142,6 +168,11 @@ def fit_surface(
         kinds = draw_kinds(rng, effort.draws, count, priors)
         raw, kinds = sample(Posterior(seen), kinds, size_of(count), rng, effort)
     return Surface(spec, seen, Parameters.of(raw, kinds), kinds, raw)
+
+
+def no_worse(scores: Floats, others: Floats) -> float:
+    """Probability that one order gives no less than another, from what both give in every draw."""
+    return float(np.mean(scores >= others - _ROUNDING))
 
 
 def _shares(count: int) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from factored_scaling.core.allocate import Spending, inner_shares
-from factored_scaling.core.surface import Surface
+from factored_scaling.core.surface import Surface, no_worse
 from factored_scaling.core.surface_model import Floats
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -102,8 +102,11 @@ class SurfaceReport:
     left: float
     now: Estimate
     predicted: Estimate
-    # of the alternatives: allocation and what to expect of it, by name; "equal" is always there
+    # of the alternatives: allocation and what to expect of it, by name. "equal" is always there; "most" where Equal was
+    # chosen, because the order that is expected to give most is not surely enough better
     alternatives: dict[str, tuple[dict[str, int], Estimate]]
+    # probability that "most", or where it was chosen the order itself, is no worse than Equal
+    sure: float
     # how much better the best order may be than the one chosen, were the surface known, expected
     regret: float
     curves: tuple[FactorCurve, ...]
@@ -116,7 +119,7 @@ class SurfaceReport:
     @property
     def digits(self) -> int:
         """Decimals of a percentage with which the order and the others can be told apart: none if that is enough."""
-        means = [estimate.mean for _, estimate in self.alternatives.values()]
+        means = [estimate.mean for order, estimate in self.alternatives.values() if order != self.allocation]
         return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
 
     def measured(self, factor: str) -> list[Measured]:
@@ -145,6 +148,7 @@ class SurfaceReport:
                 name: {"allocation": dict(order), **estimate.to_mapping()}
                 for name, (order, estimate) in self.alternatives.items()
             },
+            "sure": self.sure,
             "regret": self.regret,
             "best": {c.label: share for c, share in zip(spec.combinations(), self.best, strict=True)},
             "curves": [curve.to_mapping() for curve in self.curves],
@@ -159,14 +163,21 @@ def report_surface(
     spending: Spending | None = None,
     alternatives: Mapping[str, Mapping[str, int]] | None = None,
 ) -> SurfaceReport:
-    """Everything about one budget; `spending` is the surface's own where it is not given."""
+    """Everything about one budget; `spending` is the surface's own choice where it is not given."""
     spec = surface.spec
-    spent = spending if spending is not None else surface.allocate(budget)
-    orders = {name: dict(order) for name, order in (alternatives or {}).items()}
+    orders = {"equal": surface.equal(budget).demos}
+    if spending is None:
+        choice = surface.choose(budget)
+        spent = choice.spending
+        orders |= {"most": choice.most.demos} if choice.spread else {}
+    else:
+        spent = spending
+    orders |= {name: dict(order) for name, order in (alternatives or {}).items()}
     every = [spent.demos, *orders.values()]
     rows = surface.orders(budget, every)
     scores = surface.score(np.concatenate([np.zeros((1, len(spec.names))), rows]) + surface.now)
     chosen = scores[1]
+    at = {name: scores[2 + place] for place, name in enumerate(orders)}
     singles = _alone(surface, budget)
     gains = surface.score(surface.now + singles) - scores[0]
     groups = _together(surface, budget)
@@ -180,10 +191,8 @@ def report_surface(
         spent.left,
         Estimate.of(scores[0]),
         Estimate.of(chosen, chosen - scores[0]),
-        {
-            name: (order, Estimate.of(scores[2 + place], scores[2 + place] - scores[0]))
-            for place, (name, order) in enumerate(orders.items())
-        },
+        {name: (order, Estimate.of(at[name], at[name] - scores[0])) for name, order in orders.items()},
+        no_worse(at.get("most", chosen), at["equal"]),
         float(np.mean(scores[1:].max(0) - chosen, dtype=float)),
         _curves(surface, budget, _winners(gains), gains),
         tuple(_winners(group_gains).tolist()),

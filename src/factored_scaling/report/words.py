@@ -11,7 +11,6 @@ from factored_scaling.core.surface_report import SurfaceReport
 from factored_scaling.report.style import funded_labels
 
 _MEANING = {
-    "auto": "where the surface expects most success",
     "top": "everything to the steepest curve",
     "top-half": "the steeper half of the curves, by their slopes",
     "all": "every curve, by its slope",
@@ -76,6 +75,10 @@ def listed(items: Sequence[str]) -> str:
 
 def meaning(recommendation: Recommendation) -> str:
     """What a strategy does, in half a sentence."""
+    if recommendation.strategy == "auto":
+        said = recommendation.surface
+        spread = said is not None and "most" in said.alternatives
+        return "the same for every factor" if spread else "where the surface expects most success"
     curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
     if curved and not any(curve.slope > 0 for curve in recommendation.curves):
         return "no curve rises: the same for every factor"
@@ -142,12 +145,23 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
 
 def _expected_words(said: SurfaceReport) -> str:
     """What the surface expects of the order, and of the others."""
-    means = {ALTERNATIVES[name]: percent(e.mean, said.digits) for name, (_, e) in said.alternatives.items()}
+    means = {
+        ALTERNATIVES[name]: percent(estimate.mean, said.digits)
+        for name, (order, estimate) in said.alternatives.items()
+        if name != "most" and order != said.allocation
+    }
     others = [f"{name}{'' if place else ' would give'} {mean}" for place, (name, mean) in enumerate(means.items())]
     expected = said.predicted
-    return (
+    text = (
         f"Expected: {percent(expected.mean, said.digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f}), "
-        f"from {percent(said.now.mean)} now; {' and '.join(others)}."
+        f"from {percent(said.now.mean)} now{'; ' if others else ''}{' and '.join(others)}."
+    )
+    if "most" not in said.alternatives:
+        return text
+    order, most = said.alternatives["most"]
+    return (
+        f"{text} Spread evenly: what is expected to give most, {demo_words(order)} for "
+        f"{percent(most.mean, said.digits)}, is no worse than that with a probability of {percent(said.sure)} only."
     )
 
 

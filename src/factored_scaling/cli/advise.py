@@ -261,7 +261,10 @@ def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str) -> N
         f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
     )
     if "most" in said.alternatives:
-        print_text(f"Spread evenly: another order must be no worse than that with a probability of {100 * SURE:.0f}%.")
+        print_text(
+            f"Spread evenly: another order must be no worse than that with a probability of {100 * SURE:.0f}%. "
+            "`fsc next` says what to measure to be surer."
+        )
     elif said.alternatives["equal"][0] != said.allocation:
         print_text(f"No worse than Equal with a probability of {100 * said.sure:.0f}%.")
     print_text(f"Acting on this now is expected to cost {100 * said.regret:.1f} points against knowing everything.")

@@ -7,6 +7,7 @@ smaller.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import traceback
@@ -24,6 +25,7 @@ from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.machine import limit_threads
 from factored_scaling.ports import PREPARING, Embedder, Progress
 from factored_scaling.proxy import KIND
+from factored_scaling.store import RunRow
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
 from factored_scaling.trainers.diffusion import DiffusionTrainer
@@ -103,10 +105,15 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
 def _hopeless(study: Study, begun: Collection[int]) -> bool:
     """Several of these runs failed for the same reason and none has come to anything."""
     runs = [run for run in study.runs() if run.id in begun]
-    reasons = [(run.error or "").partition(_LOG)[0] for run in runs if run.state == "failed"]
+    reasons = [_reason(run) for run in runs if run.state == "failed"]
     if len(reasons) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
         return False
     return len(set(reasons)) == 1
+
+
+def _reason(run: RunRow) -> str:
+    """Why the run failed, without what is its own: where its files lie, sizes, and the time in a program's lines."""
+    return re.sub(r"\d+", "", (run.error or "").partition(_LOG)[0].replace(run.digest, ""))
 
 
 def take_alike(study: Study, options: WorkOptions) -> list[Run]:

@@ -376,6 +376,21 @@ def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, m
     assert again.startswith("run 1 failed: ")
 
 
+def test_a_command_that_cannot_work_is_not_tried_with_every_run(tmp_path: Path) -> None:
+    make_study(tmp_path, "--no-such-option", "{folder}/{seed}")
+    write_spec(read_spec(tmp_path / "study.yaml").changed(seeds=4, policies=1), tmp_path / "study.yaml")
+    told = fsc("run", tmp_path, "--attempts", "1", code=1).stderr
+    # what differs between them is where their files lie, and a number
+    assert told.count("--no-such-option") == 3
+    assert (
+        f"1 more is left alone: those that were tried failed for one reason, and none succeeded; `fsc run {tmp_path}"
+        in told
+    )
+    with Study.open(tmp_path / "study.db") as study:
+        assert [run.state for run in study.runs()] == [*["failed"] * 3, "pending"]
+    assert "run 4: failed" in fsc("run", tmp_path, "--attempts", "1", code=1).stderr
+
+
 def test_neither_and_both_are_told(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(
         "factors: {camera_pose: 2}\ntask: tabletop/pick-place\ntrainer: {command: x}\n"

@@ -110,9 +110,9 @@ def run_command(
     if failed:
         told = listed([run.id for run in failed])
         if left:
-            click.echo(
-                f"{left} more were not begun: those that were failed for one reason, and none succeeded", err=True
-            )
+            more, them = ("1 more is", "it") if left == 1 else (f"{left} more are", "them")
+            why = "those that were tried failed for one reason, and none succeeded"
+            click.echo(f"{more} left alone: {why}; `fsc run {study}` goes on with {them}", err=True)
         click.echo(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
         sys.exit(1)
     if trained:

@@ -11,6 +11,8 @@ from factored_scaling.cli.report import recommendations
 from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface import SURE
+from factored_scaling.core.surface_report import DOUBT
 from factored_scaling.report import ReportInput, render, run_lines, save_figures
 from factored_scaling.report.surface import expected_orders, factor_words, surface_content, surface_figure
 
@@ -26,6 +28,8 @@ def test_the_page_shows_both_rules_side_by_side() -> None:
     for name, _, estimate in expected_orders(said):
         assert name.replace("'", "&#39;") in page
         assert f"{100 * estimate.mean:.1f}% ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})" in page
+    assert f"no worse than Equal in {100 * SURE:.0f}% of them, and is Equal otherwise" in page
+    assert (DOUBT, "could be off by half" in page) == (0.5, True)
     assert page.count("if the whole budget went there") == len(spec.names)
     for name in spec.names:
         assert f"Expected success over demonstrations of {name.replace('_', ' ')}:" in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.report.cases import VISUAL, study
 
@@ -16,6 +18,7 @@ from factored_scaling.report.words import (
     gain_points,
     gain_words,
     listed,
+    meaning,
     percent,
     plain,
     score_words,
@@ -112,7 +115,7 @@ def test_an_even_order_says_what_was_not_sure_enough() -> None:
         f" Spread evenly: what is expected to give most, {demo_words(order)} for {percent(most.mean, 1)}, is no worse "
         f"than that with a probability of {percent(given.surface.sure)} only."
     )
-    assert strategy_words(given).startswith("90 in all: the same for every factor. ")
+    assert strategy_words(given).startswith("90 in all: spread evenly. ")
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:
@@ -136,3 +139,31 @@ def test_run_lines_count_a_policy_that_is_listed_under_every_curve_once() -> Non
     rows = [{"combination": name, "n": 4, "score": 0.6, "trials": 50} for name in spec.names]
     (line,) = run_lines(spec, Results.from_rows(rows))
     assert line.score == known_score(0.6, 50)
+
+
+@pytest.mark.parametrize(
+    ("sure", "said"), [(0.609375, "60.9%"), (0.60999, "60.9%"), (0.604, "60%"), (0.6171875, "62%"), (0.61, "61%")]
+)
+def test_what_is_not_sure_enough_does_not_read_as_if_it_were(sure: float, said: str) -> None:
+    spec = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
+    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
+    given = recommend(spec, Results.from_rows([{**told, "factor": name} for name in spec.names]), 90)
+    assert given.surface is not None
+    given = replace(given, surface=replace(given.surface, sure=sure))
+    assert f"but is only {said} sure" in given.sentence
+    assert answer(spec, given)[1].endswith(f"with a probability of {said} only.")
+
+
+@pytest.mark.parametrize(
+    ("cap", "budget", "said"),
+    [(30, 10, "spread evenly"), (30, 2, "spread as evenly as can be"), (2, 30, "spread as evenly as can be")],
+)
+def test_equal_is_not_called_even_where_it_cannot_be(cap: int, budget: int, said: str) -> None:
+    spec = StudySpec({"camera_pose": 30, "lighting": {"demos": 30, "cap": cap}, "table_texture": 30})
+    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
+    results = Results.from_rows([{**told, "factor": name} for name in spec.names])
+    given, equal = recommend(spec, results, budget), recommend(spec, results, budget, "equal")
+    assert given.allocation == equal.allocation
+    assert meaning(given) == meaning(equal) == said
+    assert said.capitalize() in answer(spec, given)[1]
+    assert answer(spec, equal)[1].startswith(f"An equal share for every factor{' as far as can be' * ('as' in said)}")

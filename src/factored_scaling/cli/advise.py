@@ -20,6 +20,7 @@ from factored_scaling.core.recommend import (
     STRATEGIES,
     CurveReport,
     Recommendation,
+    evenly,
     fit_curves,
     recommend,
     report_curves,
@@ -212,7 +213,7 @@ def _print_answer(
     rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.surface is not None:
-        _print_expected(answer, answer.surface, "collect" if held is None else VERB)
+        _print_expected(answer, answer.surface, "collect" if held is None else VERB, proxy is None)
     if last is not None:
         print_text(f"Looking back: {last.sentence}.")
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
@@ -253,20 +254,19 @@ def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
     print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "best buy"], rows)
 
 
-def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str) -> None:
-    """The answer in plain words; every number in it stands in --json too."""
+def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str, measured: bool) -> None:
+    """The answer in plain words; every number in it stands in --json too. `fsc next` knows measured scores alone."""
     print_text(f"{answer.say(verb)}.")
     now = said.now
     print_text(
         f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
     )
     if "most" in said.alternatives:
-        print_text(
-            f"Spread evenly: another order must be no worse than that with a probability of {100 * SURE:.0f}%. "
-            "`fsc next` says what to measure to be surer."
-        )
+        text = f"Spread {evenly(said.allocation)}: another order must be no worse than that with a probability of"
+        more = " `fsc next` says what measuring more would add." if measured else ""
+        print_text(f"{text} {100 * SURE:.0f}%.{more}")
     elif said.alternatives["equal"][0] != said.allocation:
-        print_text(f"No worse than Equal with a probability of {100 * said.sure:.0f}%.")
+        print_text(f"No worse than Equal with a probability of {said.surety}.")
     print_text(f"Acting on this now is expected to cost {100 * said.regret:.1f} points against knowing everything.")
 
 

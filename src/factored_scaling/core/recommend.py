@@ -105,7 +105,7 @@ class Recommendation:
     def _other(self, name: str, demos: Mapping[str, int], mean: str) -> str:
         if name != "most" or self.surface is None:
             return f"{ALTERNATIVES[name]} would give {mean}"
-        return f"{_counts(demos)} would give {mean}, but is only {100 * self.surface.sure:.0f}% sure to be no worse"
+        return f"{_counts(demos)} would give {mean}, but is only {self.surface.surety} sure to be no worse"
 
     def to_mapping(self) -> dict[str, Any]:
         """The object that `fsc recommend --json` prints."""
@@ -273,6 +273,12 @@ def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> d
     rises = any(gains[index] > 0 for index in picked)
     tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)
     return {"top": spend(spec.factors, tiers, budget).demos}
+
+
+def evenly(order: Mapping[str, int]) -> str:
+    """How Equal is to be called: caps, minimums, costs and budgets below the number of factors make it uneven."""
+    counts = order.values()
+    return "evenly" if min(counts) > 0 and max(counts) - min(counts) <= 1 else "as evenly as can be"
 
 
 def _counts(demos: Mapping[str, int]) -> str:

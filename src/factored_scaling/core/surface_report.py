@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from factored_scaling.core.allocate import Spending, inner_shares
-from factored_scaling.core.surface import Surface, no_worse
+from factored_scaling.core.surface import SURE, Surface, no_worse
 from factored_scaling.core.surface_model import Floats
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -121,6 +122,12 @@ class SurfaceReport:
         """Decimals of a percentage with which the order and the others can be told apart: none if that is enough."""
         means = [estimate.mean for order, estimate in self.alternatives.values() if order != self.allocation]
         return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
+
+    @property
+    def surety(self) -> str:
+        """`sure` in percent; with a decimal where a whole number would read as sure enough though it is not."""
+        whole = round(100 * self.sure)
+        return f"{whole}%" if (whole < 100 * SURE) == (self.sure < SURE) else f"{math.floor(1000 * self.sure) / 10}%"
 
     def measured(self, factor: str) -> list[Measured]:
         """Scores on this factor's own trials."""

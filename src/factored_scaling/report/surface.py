@@ -10,6 +10,7 @@ import numpy as np
 from factored_scaling.core.recommend import ALTERNATIVES, Recommendation
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.surface import SURE
 from factored_scaling.core.surface_report import SHOWN, Estimate, FactorCurve, SurfaceReport
 from factored_scaling.report.figures import bare_figure, dress_axes
 from factored_scaling.report.style import COLOURS, INK, MUTED, PAPER, factor_places, inline_svg
@@ -38,6 +39,7 @@ def surface_content(
     limits = surface_limits(said)
     return {
         "level": percent(SHOWN),
+        "enough": percent(SURE),
         "cards": [
             {
                 "label": plain(curve.factor),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from factored_scaling.core.recommend import ALTERNATIVES, CurveReport, Recommendation
+from factored_scaling.core.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface_report import SurfaceReport
@@ -14,7 +14,6 @@ _MEANING = {
     "top": "everything to the steepest curve",
     "top-half": "the steeper half of the curves, by their slopes",
     "all": "every curve, by its slope",
-    "equal": "the same for every factor",
     "greedy": "everything to the factor that scores lowest",
     "cubed-failure": "by the third power of each factor's failure rate",
     "remix": "by the weights that Re-Mix learned",
@@ -78,10 +77,12 @@ def meaning(recommendation: Recommendation) -> str:
     if recommendation.strategy == "auto":
         said = recommendation.surface
         spread = said is not None and "most" in said.alternatives
-        return "the same for every factor" if spread else "where the surface expects most success"
+        return f"spread {evenly(recommendation.allocation)}" if spread else "where the surface expects most success"
     curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
     if curved and not any(curve.slope > 0 for curve in recommendation.curves):
-        return "no curve rises: the same for every factor"
+        return f"no curve rises: spread {evenly(recommendation.allocation)}"
+    if recommendation.strategy == "equal":
+        return f"spread {evenly(recommendation.allocation)}"
     return _MEANING.get(recommendation.strategy, "")
 
 
@@ -115,9 +116,9 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     if recommendation.surface is not None:
         return order, _expected_words(recommendation.surface)
     if recommendation.strategy == "equal":
-        return order, "An equal share for every factor" + (
-            "." if recommendation.curves else ", for there are no curves yet."
-        )
+        even = "" if evenly(recommendation.allocation) == "evenly" else " as far as can be"
+        why = "" if recommendation.curves else ", for there are no curves yet"
+        return order, f"An equal share for every factor{even}{why}."
     if recommendation.strategy == "greedy":
         return order, "The policy trained on everything scores lowest there."
     if recommendation.strategy == "cubed-failure":
@@ -160,8 +161,8 @@ def _expected_words(said: SurfaceReport) -> str:
         return text
     order, most = said.alternatives["most"]
     return (
-        f"{text} Spread evenly: what is expected to give most, {demo_words(order)} for "
-        f"{percent(most.mean, said.digits)}, is no worse than that with a probability of {percent(said.sure)} only."
+        f"{text} Spread {evenly(said.allocation)}: what is expected to give most, {demo_words(order)} for "
+        f"{percent(most.mean, said.digits)}, is no worse than that with a probability of {said.surety} only."
     )
 
 

@@ -103,12 +103,16 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
 
 
 def _hopeless(study: Study, begun: Collection[int]) -> bool:
-    """Several of these runs failed for the same reason and none has come to anything."""
+    """Several of these runs failed for the same reason and none has come to anything.
+
+    Where some are from before a change of study.yaml, their reason need not be that of the others.
+    """
     runs = [run for run in study.runs() if run.id in begun]
-    reasons = [_reason(run) for run in runs if run.state == "failed"]
-    if len(reasons) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
+    failed = [run for run in runs if run.state == "failed"]
+    if len(failed) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
         return False
-    return len(set(reasons)) == 1
+    alike = all(run.spec.settings == failed[0].spec.settings for run in runs)
+    return alike and len({_reason(run) for run in failed}) == 1
 
 
 def _reason(run: RunRow) -> str:

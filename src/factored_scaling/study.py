@@ -197,7 +197,10 @@ class Study:
         return found[0]
 
     def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
-        """Take up to `count` pending runs. Nobody else gets them until the lease ends without a heartbeat."""
+        """Take up to `count` pending runs, of the latest round first.
+
+        Nobody else gets them until the lease ends without a heartbeat.
+        """
         taken = []
         for _ in range(count):
             row = self.store.lease(self.id, worker or worker_name(), lease_seconds)

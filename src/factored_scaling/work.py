@@ -128,7 +128,7 @@ def take_alike(study: Study, options: WorkOptions) -> list[Run]:
     taken = study.ask(1, lease_seconds=options.lease_seconds)
     if not taken or options.runs_at_once == 1:
         return taken
-    for row in study.runs():
+    for row in sorted(study.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
         if len(taken) == options.runs_at_once:
             break
         if row.id == taken[0].id or row.spec.settings != taken[0].spec.settings:

@@ -248,6 +248,19 @@ def test_an_export_takes_the_settings_of_today_along(fsc: Fsc, study: Path, tmp_
     assert len(runs(fsc, tmp_path / "copy")) == planned
 
 
+def test_what_an_earlier_round_left_is_told_apart(fsc: Fsc, study: Path) -> None:
+    done(fsc("record", study, "1", "1", "0", "--done"))
+    left = sum(run["state"] == "pending" for run in runs(fsc, study))
+    said = done(fsc("extend", study, "--collected", "camera_pose=40"))
+    pending = sum(run["state"] == "pending" for run in runs(fsc, study))
+    shared = sum(run["demos"]["camera_pose"] == 0 for run in runs(fsc, study))  # a policy of both rounds
+    assert shared == 1
+    told = (
+        f"{pending - left + shared} policies to train, after them {left - shared} that earlier rounds left; `fsc runs"
+    )
+    assert told in said
+
+
 def test_rows_of_an_earlier_round_in_short_form_are_not_read_with_todays_demos(fsc: Fsc, study: Path) -> None:
     scores = study / "results.csv"
     done(fsc("import", study, scores))

@@ -307,6 +307,15 @@ class TestLeases:
         assert run.id == new
         assert store.lease(example.study, "worker", 60, round=1) is None
 
+    def test_what_an_earlier_round_left_comes_last(self, store: Store, example: Any) -> None:
+        store.add_round(example.study, example.spec, example.dataset, None)
+        new = [PlannedRun(RunSpec((name,)), {}, ()) for name in ("new", "newer")]
+        again = plan(example.spec, example.dataset)[2:3]
+        ids = store.add_runs(example.study, 1, [*new, *again])
+        every = [taken(store, example.study).id for _ in (*new, *example.runs)]
+        assert ids[2] == example.runs[2]
+        assert every == [*ids, *(id_ for id_ in example.runs if id_ not in ids)]
+
     def test_a_run_of_two_rounds_is_taken_once(self, store: Store, example: Any) -> None:
         store.add_round(example.study, example.spec, example.dataset, None)
         store.add_runs(example.study, 1, plan(example.spec, example.dataset))

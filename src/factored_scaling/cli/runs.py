@@ -28,7 +28,7 @@ STATES = ("done", "trained", "running", "pending", "failed")
 @click.option("--episodes", metavar="RUN", help="Print the demonstrations that RUN is trained on, one id per line.")
 @json_option
 def runs_command(study: str, state: str | None, episodes: str | None, as_json: bool) -> None:
-    """List the study's runs in the order to train them.
+    """List the study's runs, round by round, in the order to train them; those of the latest round come first.
 
     \b
     fsc runs my-study --state pending
@@ -128,7 +128,8 @@ def extend_command(
 ) -> None:
     """Start the next round: the recommended demonstrations have been collected.
 
-    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again. With
+    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again, and what an
+    earlier round left untrained waits until the new ones are done. With
     --dataset, episodes that the study does not have yet are held against the order, whatever is missing, extra or
     not usable is named, and the study goes on with what is really there. With --episodes, a table may list the
     demonstrations of all rounds; those that the study has are passed over. A study with a `dataset:`, or whose
@@ -189,8 +190,7 @@ def extend_command(
         if compare:
             click.echo(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
             return
-        pending = sum(run.state == "pending" for run in opened.runs())
-        click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+        click.echo(_to_train(opened, study))
 
 
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dict[str, Any] | None) -> dict[str, int]:
@@ -245,8 +245,15 @@ def _extend_from(
     if compare:
         click.echo(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
         return
-    pending = sum(run.state == "pending" for run in opened.runs())
-    click.echo(f"{pending} policies to train; `fsc runs {study}` lists them")
+    click.echo(_to_train(opened, study))
+
+
+def _to_train(opened: Study, study: str) -> str:
+    """How many policies the new round has to train, and what earlier rounds left undone."""
+    pending = [run for run in opened.runs() if run.state == "pending"]
+    before = sum(opened.round.index not in run.rounds for run in pending)
+    after = f", after them {before} that earlier rounds left" if before else ""
+    return f"{len(pending) - before} policies to train{after}; `fsc runs {study}` lists them"
 
 
 def _listed(opened: Study) -> dict[int, Listed]:

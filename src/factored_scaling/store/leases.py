@@ -24,7 +24,7 @@ from factored_scaling.store.schema import attempts, placements, rounds, runs, sc
 def take(
     connection: Connection, now: float, study: int, worker: str, seconds: float, run_id: int | None, index: int | None
 ) -> int | None:
-    """Take the first run that nobody works on; returns its id, or None when there is none."""
+    """Take the first run that nobody works on, of the latest round that has one; returns its id, or None."""
     studies.require(connection, study)
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
     _check_seconds(seconds)
@@ -134,7 +134,7 @@ def _first(
         select(runs)
         .select_from(placed)
         .where(runs.c.study_id == study, free)
-        .order_by(rounds.c.number, placements.c.position)
+        .order_by(rounds.c.number.desc(), placements.c.position)  # what an earlier round left undone can wait
         .limit(1)
     )
     if run_id is not None:

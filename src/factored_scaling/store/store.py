@@ -172,9 +172,10 @@ class Store:
     def lease(
         self, study: int, worker: str, seconds: float, run_id: int | None = None, round: int | None = None
     ) -> RunRow | None:
-        """Take the first run that is pending, or whose worker's lease ran out, for `seconds`; None when there is none.
+        """Take a run that is pending, or whose worker's lease ran out, for `seconds`; None when there is none.
 
-        `run_id` and `round` narrow what may be taken. The row's `lease_token` goes into the calls below.
+        It is the first of the latest round that has one. `run_id` and `round` narrow what may be taken. The row's
+        `lease_token` goes into the calls below.
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)

@@ -58,6 +58,25 @@ def test_what_the_scores_leave_open_is_said(told: Sequence[Mapping[str, object]]
         assert text in sentence
 
 
+@pytest.mark.parametrize(
+    ("told", "split", "plain"),
+    [
+        (rows(dict.fromkeys(SCREEN, (0, 0, 0))), " and the split is chance", ""),
+        (rows(dict.fromkeys(SCREEN, (1, 1, 1))), " and the split is chance", ""),
+        (
+            means({FULL: 0.6}),
+            "how demos are split there is belief, and scores per factor would tell",
+            "scores per factor would",
+        ),
+    ],
+)
+def test_an_even_order_is_not_called_chance(told: Sequence[Mapping[str, object]], split: str, plain: str) -> None:
+    spec, results = StudySpec(SIZES, construction="one"), Results.from_rows(told)
+    even, other = (recommend(spec, results, 40, rule, "surface").warnings[0] for rule in ("equal", "top"))
+    assert split in other
+    assert even == other.replace(split, plain)
+
+
 def test_a_budget_far_beyond_the_data_is_called_a_direction() -> None:
     assert warned(rows(SCREEN), 320) == ()
     (text,) = warned(rows(SCREEN), 8000)

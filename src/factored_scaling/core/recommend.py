@@ -226,7 +226,8 @@ def recommend(
         warnings = (*warnings, text)
     said = None
     if surface is not None:
-        warnings = (*doubts(surface, spending.demos), *warnings)
+        equal = spending.demos == surface.equal(budget).demos
+        warnings = (*doubts(surface, spending.demos, equal), *warnings)
         said = report_surface(surface, budget, spending, others | _papers(spec, reports, budget))
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
 

@@ -10,22 +10,27 @@ from numpy.typing import NDArray
 from factored_scaling.core.surface import Surface
 from factored_scaling.core.surface_data import UNKNOWN_TRIALS, Cells, Observations
 
+_BELIEF = "how demos are split there is belief, and scores per factor would tell"
 FAR = 4  # times the demonstrations at hand: the benchmark's worlds go to 3.3
 
 
-def doubts(surface: Surface, order: Mapping[str, int]) -> tuple[str, ...]:
-    """Sentences to read before acting on an order; none where the scores can carry it."""
+def doubts(surface: Surface, order: Mapping[str, int], equal: bool = False) -> tuple[str, ...]:
+    """Sentences to read before acting on an order; none where the scores can carry it. An `equal` one rests on none."""
     seen, names = surface.observations, surface.spec.names
     shown = _shown(seen)
     found: list[str] = []
     if not seen.score.size:
         found.append("no trial was scored: success is belief here, and the proxy alone tells factors apart")
     if len(names) > 1:
-        found += _one_sided(seen)
+        found += _one_sided(seen, "" if equal else " and the split is chance")
         unseen = [name for place, name in enumerate(names) if not shown[:, place].any()]
         if unseen:
             found.append(f"no trial varied {_and(unseen)}: what is said of {_it(unseen)} is belief, not measurement")
-        found += _same(seen, shown, [name for name in names if name not in unseen], names)
+        belief = "scores per factor would" if equal else _BELIEF
+        found += [
+            f"the scores do not tell apart {told}; {belief}"
+            for told in _same(seen, shown, [name for name in names if name not in unseen], names)
+        ]
         if len({tuple(row) for row in seen.demos.tolist()}) == 1:
             text = "one training set was measured, which shows what fails but not what repairs it"
             found.append(f"{text}; policies that lack some factors would (`fsc next`)")
@@ -52,15 +57,15 @@ def _members(cells: Cells, count: int) -> NDArray[np.bool_]:
     return made
 
 
-def _one_sided(seen: Observations) -> list[str]:
+def _one_sided(seen: Observations, split: str) -> list[str]:
     """Scores that are all 0 or all 1 order nothing."""
     if not seen.score.size or not (seen.score == seen.score[0]).all():
         return []
     if seen.score[0] == 0:
-        text = "no trial succeeded, so nothing tells one factor from another and the split is chance"
+        text = f"no trial succeeded, so nothing tells one factor from another{split}"
         return [f"{text}; find out first why the policy fails everywhere"]
     if seen.score[0] == 1:
-        return ["every trial succeeded, so there is nothing left to gain on them and the split is chance"]
+        return [f"every trial succeeded, so there is nothing left to gain on them{split}"]
     return []
 
 
@@ -77,12 +82,7 @@ def _same(seen: Observations, shown: NDArray[np.bool_], asked: Sequence[str], na
         else:
             groups.append([name])
     alike = [group for group in groups if len(group) > 1]
-    if not alike:
-        return []
-    told = ", nor ".join(_and(group) for group in alike)
-    return [
-        f"the scores do not tell apart {told}; how demos are split there is belief, and scores per factor would tell"
-    ]
+    return [", nor ".join(_and(group) for group in alike)] if alike else []
 
 
 def _thinned_alike(seen: Observations, first: int, second: int) -> bool:

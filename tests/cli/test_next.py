@@ -89,6 +89,10 @@ def test_next_adds_what_it_advises_to_the_record(fsc: Fsc, screening: Path) -> N
     for number, demos in zip(data["added"], asked, strict=True):
         run = next(run for run in runs if run["id"] == number)
         assert (run["demos"], run["state"]) == (demos, "pending")
+    said = fsc("next", screening, "--budget", "60", "--worth", "0", "--add").stdout  # the same again
+    told = ", ".join(str(number) for number in data["added"])
+    many = len(data["added"]) > 1
+    assert f"added as run{'s' * many} {told}; `fsc run` or `fsc record` fills {'them' if many else 'it'}\n" in said
 
 
 def test_recommend_chooses_episodes_from_a_pool(fsc: Fsc, screening: Path) -> None:

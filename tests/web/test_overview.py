@@ -11,7 +11,7 @@ from tests.web.conftest import measure
 from factored_scaling.core.scores import Trial
 from factored_scaling.store import RunRow
 from factored_scaling.study import Study
-from factored_scaling.web.overview import duration_words, time_left
+from factored_scaling.web.overview import _facts, duration_words, time_left
 
 
 @pytest.fixture
@@ -103,6 +103,12 @@ def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: T
 def test_a_finished_study_says_so(study: Study, client: TestClient) -> None:
     measure(study, 5)
     assert "All 5 policies are measured." in client.get("/").text
+
+
+def test_screening_is_not_said_to_have_curves(study: Study) -> None:
+    for construction, said in (("one", "2 (one)"), ("screen", "none (screen)")):
+        spec = study.spec.changed(construction=construction)
+        assert ("curves", said) in _facts(spec, study.runs(), study.store.rounds(study.id))
 
 
 def test_rounds_are_listed_with_what_was_collected(study: Study, client: TestClient) -> None:

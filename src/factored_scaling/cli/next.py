@@ -8,7 +8,7 @@ import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.target import Target, listed, study_argument
 from factored_scaling.core.next_step import Advice, Step, advise
 from factored_scaling.core.recommend import Recommendation, recommend
 from factored_scaling.core.spec import StudySpec
@@ -81,7 +81,8 @@ def next_command(
         print_table("What measuring more would add", columns, _rows(spec, advice, priced))
     print_text(_verdict(advice))
     if added:
-        click.echo(f"added as runs {', '.join(str(run) for run in added)}; `fsc run` or `fsc record` fills them")
+        them = "it" if len(added) == 1 else "them"
+        click.echo(f"added as {listed(added)}; `fsc run` or `fsc record` fills {them}")
 
 
 def _as_recommended(advice: Advice, now: Recommendation) -> Advice:

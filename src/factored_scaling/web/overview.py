@@ -163,10 +163,11 @@ def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
 def _facts(spec: StudySpec, runs: Sequence[RunRow], rounds: Sequence[RoundRow]) -> list[tuple[str, str]]:
     trials = sum(run.trials for run in runs)
     ended = max((run.finished for run in runs if run.finished is not None), default=None)
+    curves = "none" if spec.construction == "screen" else str(len(spec.combinations()))
     facts = [
         ("round", str(rounds[-1].index)),
         ("at hand", f"{spec.total:,} demos, {counted_factors(spec)}"),
-        ("curves", f"{len(spec.combinations())} ({spec.construction})"),
+        ("curves", f"{curves} ({spec.construction})"),
         ("trials", f"{trials:,}"),
     ]
     return [*facts, ("last finished", moment(ended))] if ended is not None else facts

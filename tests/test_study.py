@@ -501,6 +501,19 @@ def test_what_was_expected_of_the_last_round_stands_beside_what_came(tmp_path: P
         measure(study)
         later = study.hindsight()
         assert later is not None
-        assert later.policies == 2
+        assert (later.policies, "factors" in later.to_mapping()) == (2, False)
         assert later.expected == found.expected  # what is measured since tells nothing of what was expected
         assert later.measured > found.measured
+
+
+def test_looking_back_holds_like_against_like(tmp_path: Path) -> None:
+    with Study.create(StudySpec({"camera": 20, "light": 20, "table": 20}), tmp_path / "study.db") as study:
+        study.tell(study.ask(1)[0].id, {"camera": [1] * 40, "light": [1] * 38 + [0] * 2, "table": [0] * 40})
+        study.extend({"table": 5})
+        study.tell(study.ask(1)[0].id, {"camera": [1] * 20, "light": [1] * 20})
+        found = study.hindsight()
+        assert found is not None
+        assert found.measured == 1.0
+        assert found.expected.mean > 0.85  # on those trials; over all factors it would be about two thirds
+        assert " of what the last round added on the trials of camera and light; one policy" in found.sentence
+        assert found.to_mapping()["factors"] == ["camera", "light"]

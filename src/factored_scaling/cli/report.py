@@ -62,6 +62,7 @@ def report_command(
     from factored_scaling.core.allocate import check_budget
     from factored_scaling.report import ReportInput, save_figures, write_report
     from factored_scaling.report.style import undrawable
+    from factored_scaling.report.words import spoken
 
     check_budget(budget)
     target = Target.parse(study)
@@ -71,7 +72,7 @@ def report_command(
     answers = recommendations(spec, measured, budget, strategy, weights)
     came = _came(outcomes, budget) if outcomes is not None else []
     last = target.hindsight(results) if measured.rows else None
-    notes = [] if last is None else [f"Looking back: {last.sentence}."]
+    notes = [] if last is None else [spoken(spec, f"Looking back: {last.sentence}.")]
     page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came, notes)
     path = out or (target.folder or Path()) / "report.html"
     if path.is_dir():

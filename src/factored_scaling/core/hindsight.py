@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from factored_scaling.core.results import Results, Row, resolve
+from factored_scaling.core.results import Results, resolve
 from factored_scaling.core.scores import known_score, pooled
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import fit_surface
@@ -22,6 +22,8 @@ class Hindsight:
     measured: float
     # that were trained on everything, one per seed
     policies: int
+    # whose trials both are of, where not every factor was measured
+    only: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -29,12 +31,18 @@ class Hindsight:
         expected = f"{100 * self.expected.mean:.1f}% ({low:.0f}–{high:.0f})"
         trained = "one policy" if self.policies == 1 else f"{self.policies} policies"
         return (
-            f"{expected} was to be expected of what the last round added; "
+            f"{expected} was to be expected of what the last round added{self._where}; "
             f"{trained} trained on everything came out at {100 * self.measured:.1f}%"
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        return {"expected": self.expected.to_mapping(), "measured": self.measured, "policies": self.policies}
+        data = {"expected": self.expected.to_mapping(), "measured": self.measured, "policies": self.policies}
+        return data | ({"factors": list(self.only)} if self.only else {})
+
+    @property
+    def _where(self) -> str:
+        *some, last = self.only or ("",)
+        return f" on the trials of {', '.join(some)}{' and ' if some else ''}{last}" if last else ""
 
 
 def hindsight(before: StudySpec, earlier: Results, now: StudySpec, later: Results) -> Hindsight | None:
@@ -44,14 +52,13 @@ def hindsight(before: StudySpec, earlier: Results, now: StudySpec, later: Result
     if not rows or not earlier.rows:
         return None
     surface = fit_surface(before, earlier)
-    old, new = surface.score(np.array([list(before.sizes.values()), whole], dtype=float))
-    return Hindsight(Estimate.of(new, new - old), _mean(rows), len({row.seed for row in rows}))
-
-
-def _mean(rows: list[Row]) -> float:
-    """As the surface counts: the mean over factors' trials where there are such, else over all."""
+    demos = np.array([list(before.sizes.values()), whole], dtype=float)
     single = [row for row in rows if len(row.factor) == 1 and row.factor != ("*",)]
-    factors = dict.fromkeys(row.factor for row in single)
-    parts = [[row for row in single if row.factor == factor] for factor in factors] or [rows]
-    means = [pooled([known_score(row.score, row.trials) for row in part]).mean for part in parts]
-    return float(np.mean(means))
+    measured = [name for name in now.names if any(row.factor == (name,) for row in single)]
+    only = tuple(measured) if len(measured) < len(now.names) else ()
+    places = [now.names.index(name) for name in measured]
+    # Both as the surface counts: the mean over factors' trials where there are such, else over all.
+    old, new = surface.by_factor(demos)[:, places].mean(1) if measured else surface.score(demos)
+    parts = [[row for row in single if row.factor == (name,)] for name in measured] or [rows]
+    score = float(np.mean([pooled([known_score(row.score, row.trials) for row in part]).mean for part in parts]))
+    return Hindsight(Estimate.of(new, new - old), score, len({row.seed for row in rows}), only)

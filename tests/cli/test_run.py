@@ -85,6 +85,9 @@ def test_time_left_counts_only_the_work_since_the_command_was_given(
         bars.hear(("train", (8,), 500, 1000, ""))  # from its checkpoint: that work counts once
         assert bars._work() == pytest.approx(0.46 + 0.45)
     assert "run 7 done (7 of 10; 43:29 left)" in capsys.readouterr().err
+    with Bars(6, 10, 1, {7}) as bars:
+        bars.hear(("done", (7,), 1, 1, ""))  # measured again, or all of it was there
+    assert "run 7 done (7 of 10)" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -319,9 +319,8 @@ class Bars:
             self._reasons[run] = note
             self._console.print(f"run {run}: {kind}: {note}", markup=False, soft_wrap=True)
         elif not self._live:
-            self._console.print(
-                f"run {run} done ({self._done} of {self._total}; {self._time_left()})", markup=False, soft_wrap=True
-            )
+            told = "; ".join(filter(None, (f"{self._done} of {self._total}", self._time_left())))
+            self._console.print(f"run {run} done ({told})", markup=False, soft_wrap=True)
 
     def _begin(self, runs: Sequence[int], share: float) -> None:
         """Note where the work on runs begins: at nothing, or where an earlier command left them."""

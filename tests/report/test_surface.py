@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import SURE
-from factored_scaling.core.surface_report import DOUBT
+from factored_scaling.core.surface_report import DOUBT, SHOWN, Estimate
 from factored_scaling.report import ReportInput, render, run_lines, save_figures
 from factored_scaling.report.surface import expected_orders, factor_words, surface_content, surface_figure
 
@@ -91,3 +92,13 @@ def test_without_scores_per_factor_no_line_is_drawn_for_a_factors_own_trials() -
     page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
     assert "own trials" not in page
     assert "do not tell apart table texture and lighting, nor camera pose and distractor;" in page
+
+
+def test_a_gain_that_rounds_to_nothing_has_no_sign() -> None:
+    spec, results = study(per_factor=True)
+    answer = recommend(spec, results, 100)
+    assert answer.surface is not None
+    first, *others = answer.surface.curves
+    first = replace(first, gain=Estimate(0.03, {SHOWN: (-0.001, 0.104)}))
+    said = replace(answer, surface=replace(answer.surface, curves=(first, *others)))
+    assert surface_content(spec, said)["cards"][0]["range"] == "±0 to +10"

@@ -45,7 +45,7 @@ def surface_content(
                 "label": plain(curve.factor),
                 "colour": places[curve.factor],
                 "gain": gain_points(0.0, curve.gain.mean),
-                "range": f"{100 * curve.gain.low:+.0f} to {100 * curve.gain.high:+.0f}".replace("-", "−"),
+                "range": f"{gain_points(0.0, curve.gain.low, 0)} to {gain_points(0.0, curve.gain.high, 0)}",
                 "best": percent(curve.best),
                 "svg": inline_svg(
                     factor_figure(said, curve, COLOURS[places[curve.factor]][0], limits),

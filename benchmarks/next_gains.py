@@ -20,7 +20,6 @@ from factored_scaling.core.design import plan
 from factored_scaling.core.next_step import advise
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import fit_surface
-from factored_scaling.core.surface_sample import Effort
 
 BUDGET, MORE = 100, 4
 CASES = [(regime, policies) for regime in ("simulation", "real") for policies in (1, 4)]
@@ -36,7 +35,7 @@ def case(world: World, regime: str, policies: int) -> tuple[float, float]:
     spec = StudySpec(sizes, nominal=world.setting.nominal, construction="screen", policies=policies + MORE)
     sets = [run.demos for run in plan(spec)]
     few, many = (results(world, sets[:count], REGIMES[regime]) for count in (policies, policies + MORE))
-    now = advise(fit_surface(spec, few, effort=Effort(draws=512)), few, BUDGET)
+    now = advise(fit_surface(spec, few), few, BUDGET)
     promised = next(step.gain for step in now.steps if step.kind == "train" and len(step.demos) == MORE)
     later = fit_surface(spec, many).allocate(BUDGET).demos
     return promised, success(world, later) - success(world, now.order)

@@ -24,7 +24,6 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.surface import Surface, fit_surface
 from factored_scaling.core.surface_model import Floats
 from factored_scaling.core.surface_report import DOUBT, LEVELS
-from factored_scaling.core.surface_sample import Effort
 from factored_scaling.files import read_results, read_spec
 
 HOME = Path(__file__).resolve().parent.parent
@@ -55,7 +54,7 @@ def promises(folder: Path) -> Iterator[Promise]:
     every, outcomes = read_results(folder / "results.csv", spec), read_outcomes(folder / "outcomes.csv")
     for seed in sorted({line.seed for line in outcomes}):
         seen = Results(tuple(row for row in every.rows if row.seed == seed))
-        surface = fit_surface(spec, seen, effort=Effort(draws=512))
+        surface = fit_surface(spec, seen)
         curves = recommend(spec, seen, 100, "all", "power-law").curves
         for line in outcomes:
             if line.seed == seed:

@@ -13,6 +13,7 @@ from factored_scaling.core.surface import SURE, Surface, fit_surface, no_worse
 from factored_scaling.core.surface_data import Posterior, observe
 from factored_scaling.core.surface_model import NEAR, Floats, Parameters, draw_kinds, size_of
 from factored_scaling.core.surface_report import report_surface
+from factored_scaling.core.surface_sample import Effort
 from factored_scaling.core.surface_spend import spend_well
 
 NAMES = ("camera", "light", "table", "pose")
@@ -130,6 +131,15 @@ def test_a_seed_gives_one_answer_and_another_seed_nearly_the_same(surface: Surfa
     assert np.array_equal(again.score(surface.now), surface.score(surface.now))
     other = fit_surface(SPEC, Results.from_rows(rows()), seed=1)
     assert other.allocate(100).demos["camera"] == pytest.approx(surface.allocate(100).demos["camera"], abs=20)
+
+
+def test_draws_are_kept_on_their_way(surface: Surface) -> None:
+    last = fit_surface(SPEC, Results.from_rows(rows()), effort=Effort(kept=1))
+    assert (last.draws, surface.draws) == (128, 512)
+    assert np.array_equal(last.raw, surface.raw[:, -128:])
+    assert np.array_equal(np.tile(last.kinds.kind, 4), surface.kinds.kind)
+    ways = surface.score(surface.now).reshape(4, 128)
+    assert all((np.abs(ways[place] - ways[place + 1]) > 1e-6).mean() > 0.8 for place in range(3))
 
 
 def test_means_alone_say_less_but_something() -> None:

@@ -13,11 +13,9 @@ from factored_scaling.core.next_step import Advice, Step, advise
 from factored_scaling.core.recommend import Recommendation, recommend
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import fit_surface
-from factored_scaling.core.surface_sample import Effort
 from factored_scaling.errors import InvalidInput
 
 MARK = "←"
-DRAWS = 512  # a gain of a tenth of a point is the mean of small differences
 
 
 @click.command("next")
@@ -62,12 +60,12 @@ def next_command(
     spec, measured = target.spec_and_results(results, partial=partial)
     if add and results is not None:
         raise InvalidInput("there is no record to add to when scores come from a file", where="--add")
-    surface = fit_surface(spec, measured, effort=Effort(draws=DRAWS))
+    surface = fit_surface(spec, measured)
     least = None if worth is None else worth / 100
     advice = advise(
         surface, measured, budget, trials=trials, policy_cost=policy_cost, trial_cost=trial_cost, worth=least
     )
-    advice = _as_recommended(advice, recommend(spec, measured, budget))
+    advice = _as_recommended(advice, recommend(spec, measured, budget, surface=surface))
     added = _add(target, advice) if add else []
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
@@ -86,7 +84,7 @@ def next_command(
 
 
 def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
-    """Acting now in the words of `fsc recommend`: other draws give another order that is as good, and would puzzle."""
+    """Acting now in the words of `fsc recommend`, which holds the order against more others."""
     assert now.surface is not None
     said = now.surface
     return replace(advice, order=now.allocation, expected=said.predicted.mean, regret=said.regret)

@@ -33,7 +33,7 @@ from factored_scaling.errors import NotEnoughData
 
 EFFORT = Effort()
 # An order other than Equal must be no worse than Equal with this probability: a wrong one is worse than none.
-SURE = 0.61
+SURE = 0.6
 _ROUNDING = 1e-9  # of success
 _CHUNK = 1024  # cells (rows × N) at once, to stay in the processor's cache
 

@@ -19,20 +19,28 @@ _KEEP = 0.6  # part of the draws that must stay effective from one step to the n
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look: draws, moves at each step, moves in the end, and leapfrog steps of a move."""
+    """How hard to look: draws that are led, moves at each step, moves in the end, and leapfrog steps of a move.
+
+    Of the last moves every third is kept: draws that moved on are nearly as good as others, and cost nothing.
+    """
 
     draws: int = 128
     moves: int = 2
     last: int = 12
+    kept: int = 4
     leaps: int = 6
     steps: int = 60
 
 
 def sample(target: Target, kinds: Kinds, size: int, rng: np.random.Generator, effort: Effort) -> tuple[Floats, Kinds]:
-    """Draws of the standard normal variables, led from the prior to prior × likelihood, and their kinds."""
+    """Draws of the standard normal variables, led from the prior to prior × likelihood, and their kinds.
+
+    `effort.kept` times as many as were led.
+    """
     raw = rng.standard_normal((size, effort.draws))
     value, slope = target(raw, kinds)
     heat, stride = 0.0, 0.3
+    kept: list[Floats] = []
     for _ in range(effort.steps):
         step = _next(value, heat)
         heat += step
@@ -40,12 +48,14 @@ def sample(target: Target, kinds: Kinds, size: int, rng: np.random.Generator, ef
         chosen = _resampled(weight / weight.sum(), rng)
         raw, value, slope, kinds = raw[:, chosen], value[chosen], slope[:, chosen], kinds[chosen]
         spread = np.sqrt(raw.var(axis=1, keepdims=True) + 1e-3)
-        for _ in range(effort.moves if heat < 1 else effort.last):
+        for left in reversed(range(effort.moves if heat < 1 else effort.last)):
             raw, value, slope, taken = _move(target, kinds, raw, value, slope, heat, stride * spread, effort.leaps, rng)
             stride = min(1.0, stride * float(np.exp(0.6 * (taken - 0.75))))
+            if heat >= 1 and left % max(1, effort.last // effort.kept) == 0:
+                kept.append(raw)
         if heat >= 1:
             break
-    return raw, kinds
+    return np.concatenate(kept or [raw], axis=1), kinds[np.tile(np.arange(effort.draws), len(kept) or 1)]
 
 
 def _next(value: Floats, heat: float) -> float:

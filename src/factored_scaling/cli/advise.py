@@ -261,7 +261,7 @@ def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str, meas
     print_text(
         f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
     )
-    if "most" in said.alternatives:
+    if said.spread:
         text = f"Spread {evenly(said.allocation)}: another order must be no worse than that with a probability of"
         more = " `fsc next` says what measuring more would add." if measured else ""
         print_text(f"{text} {100 * SURE:.0f}%.{more}")

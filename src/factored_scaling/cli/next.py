@@ -10,7 +10,7 @@ from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text
 from factored_scaling.cli.target import Target, listed, study_argument
 from factored_scaling.core.next_step import Advice, Step, advise
-from factored_scaling.core.recommend import Recommendation, recommend
+from factored_scaling.core.recommend import Recommendation, counted, recommend
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.surface import fit_surface
 from factored_scaling.errors import InvalidInput
@@ -70,8 +70,7 @@ def next_command(
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
-    order = ", ".join(f"{count} {name}" for name, count in advice.order.items() if count) or "nothing"
-    print_text(f"Acting now: collect {order}; expected {percent(advice.expected)}.")
+    print_text(f"Acting now: collect {counted(advice.order)}; expected {percent(advice.expected)}.")
     click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
     if advice.steps:
         priced = any(step.cost for step in advice.steps)

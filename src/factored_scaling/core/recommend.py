@@ -88,7 +88,7 @@ class Recommendation:
 
     def say(self, verb: str) -> str:
         """The sentence, for an order that is carried out otherwise than by collecting."""
-        order = f"{verb} {_counts(self.allocation)}"
+        order = f"{verb} {counted(self.allocation)}"
         if self.surface is None:
             return order
         expected, digits = self.surface.predicted, self.surface.digits
@@ -105,7 +105,7 @@ class Recommendation:
     def _other(self, name: str, demos: Mapping[str, int], mean: str) -> str:
         if name != "most" or self.surface is None:
             return f"{ALTERNATIVES[name]} would give {mean}"
-        return f"{_counts(demos)} would give {mean}, but is only {self.surface.surety} sure to be no worse"
+        return f"{counted(demos)} would give {mean}, but is only {self.surface.surety} sure to be no worse"
 
     def to_mapping(self) -> dict[str, Any]:
         """The object that `fsc recommend --json` prints."""
@@ -214,7 +214,7 @@ def recommend(
         warnings = ()  # which policies lie on no curve matters to the curves alone
         choice = surface.choose(budget)
         spending = choice.spending
-        others = {"most": choice.most.demos} if choice.spread else {}
+        others = choice.untaken
     else:
         gains = gains_of(spec, reports, budget) if surface is None else combination_gains(surface, budget)
         if strategy == "auto":
@@ -282,7 +282,8 @@ def evenly(order: Mapping[str, int]) -> str:
     return "evenly" if min(counts) > 0 and max(counts) - min(counts) <= 1 else "as evenly as can be"
 
 
-def _counts(demos: Mapping[str, int]) -> str:
+def counted(demos: Mapping[str, int]) -> str:
+    """'50 camera_pose, 50 distractor'."""
     return ", ".join(f"{count} {name}" for name, count in demos.items() if count) or "nothing"
 
 

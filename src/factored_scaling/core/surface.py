@@ -51,6 +51,11 @@ class Choice:
         """The budget is spread evenly for want of an order that is sure enough."""
         return self.sure < SURE
 
+    @property
+    def untaken(self) -> dict[str, dict[str, int]]:
+        """The order that is expected to give most, by the name that reports give it, where it was not taken."""
+        return {"most": self.most.demos} if self.spread else {}
+
 
 @dataclass(frozen=True)
 class Surface:

@@ -124,6 +124,11 @@ class SurfaceReport:
         return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
 
     @property
+    def spread(self) -> bool:
+        """Equal was given for want of an order that is sure enough."""
+        return "most" in self.alternatives
+
+    @property
     def surety(self) -> str:
         """`sure` in percent; with a decimal where a whole number would read as sure enough though it is not."""
         whole = round(100 * self.sure)
@@ -176,7 +181,7 @@ def report_surface(
     if spending is None:
         choice = surface.choose(budget)
         spent = choice.spending
-        orders |= {"most": choice.most.demos} if choice.spread else {}
+        orders |= choice.untaken
     else:
         spent = spending
     orders |= {name: dict(order) for name, order in (alternatives or {}).items()}

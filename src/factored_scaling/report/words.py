@@ -76,7 +76,7 @@ def meaning(recommendation: Recommendation) -> str:
     """What a strategy does, in half a sentence."""
     if recommendation.strategy == "auto":
         said = recommendation.surface
-        spread = said is not None and "most" in said.alternatives
+        spread = said is not None and said.spread
         return f"spread {evenly(recommendation.allocation)}" if spread else "where the surface expects most success"
     curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
     if curved and not any(curve.slope > 0 for curve in recommendation.curves):
@@ -157,7 +157,7 @@ def _expected_words(said: SurfaceReport) -> str:
         f"Expected: {percent(expected.mean, said.digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f}), "
         f"from {percent(said.now.mean)} now{'; ' if others else ''}{' and '.join(others)}."
     )
-    if "most" not in said.alternatives:
+    if not said.spread:
         return text
     order, most = said.alternatives["most"]
     return (

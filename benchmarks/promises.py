@@ -31,6 +31,7 @@ STUDIES = {
     "tabletop, pick-place": "results/tabletop-pick-place/quickstart",
     "pull-visual, 2,500 updates": "results/maniskill-pull-visual/resnet18-96px",
     "pull-visual, 6,000 updates": "results/maniskill-pull-visual/resnet18-96px-6000",
+    "ManiSkill, pick-place": "results/maniskill-pick-place/resnet18-96px",
 }
 ADDED = ((0, 0), (1, 19), (20, 49), (50, 200))  # demonstrations of a factor that an order added
 

@@ -77,7 +77,6 @@ def test_agreement_of_the_same_the_reverse_and_a_random_order() -> None:
     real = dict(zip(names, np.linspace(0.2, 0.8, 12), strict=True))
     same = rank_agreement({name: score**3 for name, score in real.items()}, real)
     assert same.spearman == pytest.approx(1)
-    assert same.kendall == pytest.approx(1)
     assert same.policies == 12
     assert same.p_value < 0.01
     assert same.interval.low == pytest.approx(1)

@@ -40,7 +40,6 @@ class RankAgreement:
     """
 
     spearman: float
-    kendall: float
     interval: Interval
     p_value: float
     policies: int
@@ -98,7 +97,6 @@ def rank_agreement(proxy: Mapping[str, float], real: Mapping[str, float], seed: 
     spearman = float(_spearman(one[None], two[None])[0])
     return RankAgreement(
         spearman=spearman,
-        kendall=float(stats.kendalltau(one, two).statistic),
         interval=_bootstrap(one, two, rng),
         p_value=_permutation(one, two, spearman, rng),
         policies=len(names),

@@ -53,11 +53,12 @@ from factored_scaling.errors import FscError
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.machine import limit_threads
 from factored_scaling.policies.capacity import check_device
-from factored_scaling.policies.checkpoint import is_intact, write_atomically
+from factored_scaling.policies.checkpoint import is_intact
 from factored_scaling.policies.diffusion import NAME, load_policy
 from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.policies.many import Job, train_many
 from factored_scaling.sim import Condition
+from factored_scaling.writing import write_whole
 
 BEGAN = time.time()
 STOPPING = threading.Event()
@@ -350,7 +351,7 @@ class Files:
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows([*old, *added])
-        write_atomically(self.out / name, text.getvalue().encode())
+        write_whole(self.out / name, text.getvalue().encode())
 
     def measured(self) -> set[tuple[str, ...]]:
         """The demonstrations and seed of each policy of the study whose rows are all there."""
@@ -369,7 +370,7 @@ class Files:
             if other:
                 told = "; ".join(f"{key} {old.get(key)}, now {new[key]}" for key in other)
                 raise SystemExit(f"{self.out} has rows of another study ({told}): give another --out")
-        write_atomically(path, (json.dumps(new, indent=1) + "\n").encode())
+        write_whole(path, (json.dumps(new, indent=1) + "\n").encode())
 
     def results(self, seed: int) -> Results:
         """What was measured of the study with this seed."""
@@ -422,7 +423,7 @@ class Files:
     def _similar(self, key: str, similarities: dict[str, list[float]]) -> None:
         path = self.out / "similarity.json"
         kept = json.loads(path.read_text()) if path.exists() else {}
-        write_atomically(path, json.dumps({**kept, key: similarities}).encode())
+        write_whole(path, json.dumps({**kept, key: similarities}).encode())
 
 
 def check(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> None:

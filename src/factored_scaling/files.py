@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, suggest
+from factored_scaling.writing import write_whole
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results, Row
@@ -146,23 +145,7 @@ def read_weights(path: Path) -> dict[str, float]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise InvalidInput("is a folder, not a file", where=str(path))
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    except OSError as error:
-        raise InvalidInput(f"cannot be written ({error.strerror or error})", where=str(path)) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode())
 
 
 def _name(path: Path) -> str:

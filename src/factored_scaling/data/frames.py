@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.errors import InvalidInput
+from factored_scaling.writing import whole
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,14 @@ class FrameTable:
         """Write the table as one safetensors file, whole or not at all."""
         from safetensors.numpy import save_file
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
         arrays: dict[str, NDArray[Any]] = {
             "images": self.images,
             "state": self.state,
             "action": self.action,
             "starts": self.starts,
         }
-        save_file(arrays, partial, {"episodes": json.dumps([self.ids, self.factors])})
-        partial.replace(path)
+        with whole(path) as partial:
+            save_file(arrays, partial, {"episodes": json.dumps([self.ids, self.factors])})
 
     @classmethod
     def load(cls, path: Path) -> FrameTable:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from factored_scaling.errors import CheckpointError
+from factored_scaling.writing import whole
 
 VERSION = 1
 RESUME = re.compile(r"resume-(\d{9})\.json")
@@ -26,12 +26,13 @@ RESUME = re.compile(r"resume-(\d{9})\.json")
 
 def write(folder: Path, name: str, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write the pair; a crash at any moment leaves either the old pair, a pair that is noticed, or the new one."""
-    folder.mkdir(parents=True, exist_ok=True)
     data = safetensors.torch.save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     content = {**description, "version": VERSION, "tensors_digest": hashlib.sha256(data).hexdigest()}
     content["digest"] = _digest(content)
-    write_atomically(folder / f"{name}.safetensors", data)
-    write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
+    with whole(folder / f"{name}.safetensors") as partial:
+        partial.write_bytes(data)
+    with whole(folder / f"{name}.json") as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def read(folder: Path, name: str, hint: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -92,7 +93,7 @@ class ResumePoints:
         kept = {f"resume-{one:09d}" for one in self.steps()[-self.keep :]}
         for old in self.steps()[: -self.keep]:
             self._remove(old)
-        for stray in self.folder.glob("resume-*"):  # as large as a state; a kill in the middle of writing left it
+        for stray in self.folder.glob("*resume-*"):  # as large as a state; a kill in the middle of writing left it
             if stray.stem not in kept:
                 stray.unlink(missing_ok=True)
 
@@ -116,22 +117,6 @@ class ResumePoints:
         # The description first: without it the tensors no longer count as a state.
         for suffix in ("json", "safetensors"):
             (self.folder / f"resume-{step:09d}.{suffix}").unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: readers see the old content or the new, also after a crash or a power cut."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    if os.name == "posix":
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.pages import templates
-from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg, write_whole
+from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg
 from factored_scaling.report.surface import surface_content
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
@@ -31,6 +31,7 @@ from factored_scaling.report.words import (
     strategy_words,
 )
 from factored_scaling.version import __version__
+from factored_scaling.writing import write_whole
 
 
 def write_report(report: ReportInput, path: Path | str) -> Path:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from factored_scaling.core.allocate import curve_tiers, included, spend
 from factored_scaling.core.recommend import CurveReport, Recommendation, gains_of
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput
+from factored_scaling.writing import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,24 +162,6 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     for tone, variable in _variables().items():
         text = text.replace(tone, f"var(--{variable})")
     return text.strip()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write next to the place and move there, so that a reader never sees half a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
 
 
 def _variables() -> Mapping[str, str]:

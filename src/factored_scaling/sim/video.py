@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.errors import FscError
 from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
+from factored_scaling.writing import whole
 
 RATE = 20  # frames per second: real time for the Panda
 HEIGHT = 320  # pixels; smaller pictures are magnified
@@ -89,31 +89,25 @@ def write_video(clips: Iterable[Clip], path: Path) -> int:
         encoder: Any = import_module("imageio_ffmpeg")
     except ImportError:
         raise FscError("videos need the package imageio-ffmpeg", hint="pip install imageio-ffmpeg") from None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{path.stem}.mp4")
     writer: Any = None
     count = 0
-    try:
-        for clip in clips:
-            for frame in [*clip.frames, *[clip.frames[-1]] * HOLD]:
-                picture = _labelled(_magnified(frame), clip)
-                if writer is None:
-                    size = picture.shape[1], picture.shape[0]
-                    writer = encoder.write_frames(
-                        str(partial), size, fps=RATE, quality=7, macro_block_size=2, ffmpeg_log_level="error"
-                    )
-                    writer.send(None)
-                writer.send(picture)
-                count += 1
-        if writer is None:
-            raise FscError("there is nothing to show")
-        writer.close()
-        writer = None
-        partial.replace(path)
-    finally:
-        if writer is not None:
-            writer.close()
-        partial.unlink(missing_ok=True)
+    with whole(path) as partial:
+        try:
+            for clip in clips:
+                for frame in [*clip.frames, *[clip.frames[-1]] * HOLD]:
+                    picture = _labelled(_magnified(frame), clip)
+                    if writer is None:
+                        size = picture.shape[1], picture.shape[0]
+                        how = {"quality": 7, "macro_block_size": 2, "ffmpeg_log_level": "error"}
+                        writer = encoder.write_frames(str(partial), size, fps=RATE, output_params=["-f", "mp4"], **how)
+                        writer.send(None)
+                    writer.send(picture)
+                    count += 1
+            if writer is None:
+                raise FscError("there is nothing to show")
+        finally:
+            if writer is not None:
+                writer.close()
     return count
 
 

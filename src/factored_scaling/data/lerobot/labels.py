@@ -18,6 +18,7 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.identity import content_of
 from factored_scaling.errors import InvalidInput
+from factored_scaling.writing import whole
 
 SIDECAR = "meta/fsc_episodes.parquet"
 NOMINAL = "nominal"
@@ -122,10 +123,8 @@ def write_labels(root: Path, labels: Iterable[Label]) -> None:
             "value": pa.array([label.value for label in rows], pa.string()),
         }
     ).replace_schema_metadata({"fsc_version": VERSION})
-    path = root / SIDECAR
-    partial = path.with_name(f".{path.name}")
-    pq.write_table(table, partial)
-    partial.replace(path)
+    with whole(root / SIDECAR) as partial:
+        pq.write_table(table, partial)
 
 
 def check_labels(ids: Mapping[int, str], labels: Mapping[str, Label]) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.errors import InvalidInput
 from factored_scaling.sim.task import DemoRequest
+from factored_scaling.writing import whole
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Recordings:
         """Write everything as one safetensors file, whole or not at all: about 9 kB an episode."""
         from safetensors.numpy import save_file
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
         arrays: dict[str, NDArray[Any]] = {
             "state": _joined([episode.state for episode in self.episodes]),
             "action": _joined([episode.action for episode in self.episodes]),
@@ -53,8 +51,8 @@ class Recordings:
             [episode.request.id, episode.request.factor, episode.request.seed, episode.attempt]
             for episode in self.episodes
         ]
-        save_file(arrays, partial, {"setting": self.setting, "episodes": json.dumps(labels)})
-        partial.replace(path)
+        with whole(path) as partial:
+            save_file(arrays, partial, {"setting": self.setting, "episodes": json.dumps(labels)})
 
     @classmethod
     def load(cls, path: Path) -> Recordings:

@@ -1,0 +1,41 @@
+"""Whole or not at all, for every writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factored_scaling.errors import InvalidInput
+from factored_scaling.writing import whole, write_whole
+
+
+def test_what_others_write_is_moved_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / f"{'long' * 50}.bin"
+    with whole(path) as partial:
+        partial.write_bytes(b"first")
+        assert not path.exists()
+
+    def stopped() -> None:
+        with whole(path) as partial:
+            partial.write_bytes(b"sec")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert [(entry.name, entry.read_bytes()) for entry in path.parent.iterdir()] == [(path.name, b"first")]
+
+
+def test_a_file_has_the_rights_that_its_owner_gives(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    write_whole(tmp_path / "whole", b"")
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match="is a folder, not a file"):
+        write_whole(tmp_path, b"")
+    with pytest.raises(InvalidInput, match=r"below: cannot be written \(File exists\)"):
+        write_whole(tmp_path / "file" / "below", b"")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

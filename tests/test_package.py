@@ -89,6 +89,10 @@ def test_help_loads_nothing_heavy() -> None:
     assert not modules & {*HEAVY, "numpy", "scipy", "matplotlib", "sqlalchemy"}
 
 
+def test_workers_load_no_statistics() -> None:
+    assert "scipy.stats" not in loaded("import factored_scaling.work")
+
+
 @pytest.mark.parametrize("module", ["factored_scaling", "factored_scaling.cli"])
 def test_help_is_printed(module: str) -> None:
     done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=120)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from factored_scaling.core.scores import Interval
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -123,7 +122,9 @@ def _unit(rows: Array) -> Array:
 
 def _spearman(one: Array, two: Array) -> Array:
     """Pearson's coefficient of the ranks, row by row; 0 where a resample has no order left."""
-    first, second = stats.rankdata(one, axis=1), stats.rankdata(two, axis=1)
+    from scipy.stats import rankdata  # half a second, which no worker should wait for
+
+    first, second = rankdata(one, axis=1), rankdata(two, axis=1)
     first, second = first - first.mean(axis=1, keepdims=True), second - second.mean(axis=1, keepdims=True)
     size = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
     return np.asarray(np.divide((first * second).sum(axis=1), size, out=np.zeros_like(size), where=size > 0))

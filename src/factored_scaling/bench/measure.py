@@ -97,9 +97,14 @@ def policy_rows(
     ]
 
 
+def stage_chance(chance: Floats) -> Floats:
+    """How likely one of three stages is passed when the mean credit is `chance`."""
+    return np.interp(chance, _CREDIT, _STAGES)
+
+
 def _graded(chance: Floats, trials: NDArray[np.int64], rng: np.random.Generator) -> Floats:
     """Three stages passed one after another, each with the same probability, worth ¼, ¼ and ½."""
-    stage = np.interp(chance, _CREDIT, _STAGES)
+    stage = stage_chance(chance)
     passed = trials
     credit = np.zeros(chance.size)
     for worth in (0.25, 0.25, 0.5):

@@ -41,7 +41,7 @@ from factored_scaling.work import (
 )
 
 TASK = "tabletop/pick-place"
-POLICY = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
+POLICY = {"preset": "small", "updates": 4, "inference_steps": 2, "image_size": 32, "batch": 8}
 
 
 class QuietLine:

@@ -116,17 +116,19 @@ def _by_demos(
     rng: random.Random, spec: StudySpec, combos: list[tuple[str, ...]], laws: list[tuple[str, float]]
 ) -> tuple[list[dict[str, Any]], list[list[reference.Row]]]:
     mode, seeds, conditions = rng.choice(["known", "unknown", "mixed"]), rng.choice([1, 2, 3]), rng.random() < 0.4
-    names = list(spec.sizes)
+    declared = spec.sizes
+    names = list(declared)
     policies: dict[tuple[int, ...], tuple[tuple[str, float], float]] = {}
     for combo, law in zip(combos, laws, strict=True):
-        sizes = [spec.sizes[name] for name in combo]
+        sizes = [declared[name] for name in combo]
         for n in reference.point_sizes(sum(sizes), spec.points):
-            demos = dict(spec.sizes)
+            demos = dict(declared)
             demos.update(zip(combo, reference.split(n, sizes), strict=True))
             policies.setdefault(tuple(demos.values()), (law, n / sum(sizes)))
     rows: list[dict[str, Any]] = []
     points: list[list[reference.Row]] = [[] for _ in combos]
     for demos_vector, (law, share) in policies.items():
+        places = [reference.place(demos_vector, declared, combo) for combo in combos]
         for seed in range(seeds):
             parts = []
             where: list[str | None] = [*names] if conditions else [None]
@@ -138,8 +140,7 @@ def _by_demos(
                 row |= {"seed": seed, "trials": trials, "factor": condition}
                 rows.append(row)
             pooled = reference.pool(parts)
-            for combo, own in zip(combos, points, strict=True):
-                at = reference.place(demos_vector, spec.sizes, combo)
+            for at, own in zip(places, points, strict=True):
                 if at is not None:
                     own.append(reference.Row(at, *pooled))
     return rows, points

@@ -13,7 +13,7 @@ from factored_scaling.lab import Lab, policy_config
 from factored_scaling.policies.diffusion import train_diffusion
 
 TASK = "tabletop/pick-place"
-POLICY: dict[str, Any] = {"preset": "small", "updates": 12, "image_size": 32, "batch": 8}
+POLICY: dict[str, Any] = {"preset": "small", "updates": 4, "image_size": 32, "batch": 8}
 
 
 class Counting:

@@ -71,11 +71,13 @@ def dataset(tmp_path: Path) -> Path:
     return write(tmp_path / "data", range(6))
 
 
-@pytest.fixture
-def one_by_one(tmp_path: Path, dataset: Path) -> Path:
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study whose runs were trained each by a trainer of its own, on a table of its own."""
-    folder = tmp_path / "one-by-one"
-    with make_study(folder, dataset, updates=60) as study:
+    torch.set_num_threads(1)
+    home = tmp_path_factory.mktemp("one-by-one")
+    folder = home / "study"
+    with make_study(folder, write(home / "data", range(6)), updates=60) as study:
         for run in study.runs():
             trainer_of(folder).train(run.spec, run_folder(folder, run.digest), lambda done, total, note="": None)
     return folder

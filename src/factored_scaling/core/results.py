@@ -100,11 +100,16 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
     combinations = spec.combinations()
     sizes = spec.sizes
     full = tuple(sizes.values())
+    given = [dict(zip(sizes, policy.demos, strict=True)) for policy in policies]
+    thinned = [{name for name, count in demos.items() if count != sizes[name]} for demos in given]
     used: set[int] = set()
     lacking: dict[int, Conditions] = {}
     curves = []
     for index, combination in enumerate(combinations):
-        places = {number: _place(sizes, combination, policy) for number, policy in enumerate(policies)}
+        places = {
+            number: _place(sizes, combination, demos) if thinned[number].issubset(combination.factors) else None
+            for number, demos in enumerate(given)
+        }
         own = [n for n, policy in enumerate(policies) if policy.own in (None, index) and places[n] is not None]
         if not any(policies[number].demos == full for number in own):
             lent: dict[tuple[int | None, float, int | None], int] = {}
@@ -207,17 +212,18 @@ class UnknownCombination(UnknownName):
 
 
 def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple[int, ...]:
+    sizes = spec.sizes
     for name in demos:
-        if name not in spec.sizes:
+        if name not in sizes:
             raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
-    for name, size in spec.sizes.items():
+    for name, size in sizes.items():
         if name not in demos:
             raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
         if demos[name] > size:
             raise InvalidInput(
                 f"{demos[name]} demos is more than the {size} of {name}", where=f"{row.place}, column demos:{name}"
             )
-    return tuple(demos[name] for name in spec.names)
+    return tuple(demos[name] for name in sizes)
 
 
 def _policies(spec: StudySpec, results: Results) -> list[Policy]:
@@ -239,11 +245,8 @@ def _policies(spec: StudySpec, results: Results) -> list[Policy]:
     return policies
 
 
-def _place(sizes: Mapping[str, int], combination: Combination, policy: Policy) -> int | None:
-    """n on this combination's curve, or None when the training set is not one of the curve's."""
-    demos = dict(zip(sizes, policy.demos, strict=True))
-    if any(demos[name] != size for name, size in sizes.items() if name not in combination.factors):
-        return None
+def _place(sizes: Mapping[str, int], combination: Combination, demos: Mapping[str, int]) -> int | None:
+    """n on this combination's curve, or None where its factors were not thinned alike."""
     inside = {name: demos[name] for name in combination.factors}
     n = sum(inside.values())
     even = all(abs(inside[name] - n * sizes[name] / combination.size) < 1 for name in inside)

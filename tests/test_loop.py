@@ -125,9 +125,38 @@ def test_a_mistake_in_outcome_rows_is_told_with_its_place(tmp_path: Path, capsys
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", "main", "--rows", str(path)])
     assert ended.value.code == 2
-    assert "row 2, column score" in capsys.readouterr().err
-    path.write_text("task,demos\n")
-    with pytest.raises(InvalidInput, match="no column 'seed'"):
+    told = capsys.readouterr().err
+    assert told == f"fsc: {path}: row 1 (line 2), column score: a score must lie in [0, 1], not 1.5\n"
+
+
+OUTCOMES = "task,demos,seed,budget,method,predicted,score,trials,collect:a,score:a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("task,demos\n", r"header \(line 1\): no column 'seed'; columns are task, "),
+        (OUTCOMES, "has a header but no rows"),
+        (
+            OUTCOMES.replace("budget", "buget"),
+            r"header \(line 1\), column 4: unknown column 'buget'; did you mean budget",
+        ),
+        (OUTCOMES.replace("demos", "seed"), r"header \(line 1\), column 3: column 'seed' appears twice; keep one"),
+        (OUTCOMES.replace(",score:a", ""), r"header \(line 1\): no column 'score:a'"),
+        (OUTCOMES.replace("collect:a,", ""), r"header \(line 1\): no column 'collect:a'"),
+        (OUTCOMES + "t,30,0,9,top,,0.5,100,3\n", r"row 1 \(line 2\), column score:a: 9 cells where the header has 10"),
+        (OUTCOMES + "t,30,0,9,top,,half,100,3,0.5\n", r"row 1 \(line 2\), column score: expected a number in \[0, 1\]"),
+        (OUTCOMES + "t,30,0,9,top,,45%,100,3,0.5\n", r"column score: .*; write 45% as 0\.45"),
+        (OUTCOMES + "t,30,0,9,top,,0.5,100,3,nan\n", "column score:a: expected a number"),
+        (OUTCOMES + "t,30.5,0,9,top,,0.5,100,3,0.5\n", "column demos: expected a whole number, not '30.5'"),
+        (OUTCOMES + "t,30,0,9,top,,0.5,0,3,0.5\n", "column trials: expected a whole number of at least 1, not 0"),
+        (OUTCOMES + 't,30,0,9,"top,,0.5,100,3,0.5\n', r"row 1 \(line 2\): not valid CSV"),
+    ],
+)
+def test_outcome_rows_that_are_wrong_are_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=rf"rows\.csv: .*{message}"):
         read_outcomes(path)
 
 

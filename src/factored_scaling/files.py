@@ -16,7 +16,8 @@ import yaml
 from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput, suggest
+from factored_scaling.errors import InvalidInput
+from factored_scaling.tables import check_columns, csv_table, share_cell, whole_cell
 from factored_scaling.writing import write_whole
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
@@ -26,8 +27,6 @@ _MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refus
 _MOST_YAML = 1024 * 1024
 _MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a slip of the finger must not fill the disk
 _MOST_POLICIES = 100_000
-_WHOLE = re.compile(r"[0-9]+")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FIXED = ("combination", "n", "score", "trials", "seed", "factor")
 
@@ -77,7 +76,7 @@ def read_results(path: Path, spec: StudySpec) -> Results:
 
     text, name = read_text(path), _name(path)
     try:
-        rows = [(place, _csv_row(cells, place)) for place, cells in _csv_table(text, _check_header)]
+        rows = [(place, _csv_row(cells, place)) for place, cells in csv_table(text, _check_header)]
         results = Results.from_rows([row for _, row in rows], [place for place, _ in rows])
         for row in results.rows:
             resolve(spec, row)
@@ -273,56 +272,10 @@ def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -
 def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
     """A CSV file with a header: every row with its place and its cells by column. `-` reads standard input."""
     try:
-        return _csv_table(read_text(path), check_header)
+        return csv_table(read_text(path), check_header)
     except InvalidInput as error:
         name = _name(path)
         raise (error if error.where.startswith(name) else error.at(name)) from None
-
-
-def check_columns(
-    header: Sequence[str], place: str, known: Sequence[str], needed: Sequence[str], prefix: str = ""
-) -> None:
-    """Every column is `known`, or a name after `prefix` if there is one, and occurs once; those `needed` are there."""
-    names = (*known, f"{prefix}NAME") if prefix else known
-    for number, column in enumerate(header, start=1):
-        where = f"{place}, column {number}"
-        separators = ";" in column or "\t" in column  # no factor has them in its name
-        if separators or not (column in known or (prefix and column.startswith(prefix) and column != prefix)):
-            hint = "separate the columns by commas" if separators else suggest(column, names)
-            raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
-        if header.index(column) < number - 1:
-            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
-    for column in needed:
-        if column not in header:
-            raise InvalidInput(f"no column {column!r}", where=place, hint=f"columns are {', '.join(known)}")
-
-
-def _csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[tuple[str, dict[str, str]]] = []
-    header: list[str] = []
-    end = 0
-    try:
-        for cells in reader:
-            line, end = end + 1, reader.line_num  # a cell in quotes may go over several lines
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not header:
-                header = [cell.strip() for cell in cells]
-                check_header(header, f"header (line {line})")
-                continue
-            place = f"row {len(rows) + 1} (line {line})"
-            if len(cells) != len(header):
-                column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
-                what = f"{len(cells)} cells where the header has {len(header)}"
-                raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
-            rows.append((place, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
-    except csv.Error as error:
-        where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
-        raise InvalidInput(f"not valid CSV ({error})", where=where) from None
-    if not rows:
-        raise InvalidInput("has a header but no rows")
-    return rows
 
 
 def _check_header(header: Sequence[str], place: str) -> None:
@@ -340,26 +293,11 @@ def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
                 raise InvalidInput("missing", where=f"{place}, column {column}", hint="0 where none was used")
             continue
         if column.startswith("demos:"):
-            row.setdefault("demos", {})[column[6:]] = _whole(cell, f"{place}, column {column}")
+            row.setdefault("demos", {})[column[6:]] = whole_cell(cell, f"{place}, column {column}")
         elif column in ("n", "trials", "seed"):
-            row[column] = _whole(cell, f"{place}, column {column}")
+            row[column] = whole_cell(cell, f"{place}, column {column}")
         elif column == "score":
-            row[column] = _number(cell, f"{place}, column {column}")
+            row[column] = share_cell(cell, f"{place}, column {column}")
         else:
             row[column] = cell
     return row
-
-
-def _whole(cell: str, where: str) -> int:
-    if not _WHOLE.fullmatch(cell) or len(cell) > 15:
-        raise InvalidInput(f"expected a whole number, not {shown(cell)}", where=where)
-    return int(cell)
-
-
-def _number(cell: str, where: str) -> float:
-    if not _NUMBER.fullmatch(cell):
-        hint = "write 45% as 0.45" if cell.endswith("%") else ""
-        if _NUMBER.fullmatch(point := cell.replace(",", ".")):
-            hint = f"write {point}"
-        raise InvalidInput(f"expected a number in [0, 1], not {shown(cell)}", where=where, hint=hint)
-    return float(cell)

@@ -16,10 +16,11 @@ from factored_scaling.core.collection import Demo, demos_to_collect
 from factored_scaling.core.queue import read_code, short_codes
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
-from factored_scaling.files import check_columns, read_table
+from factored_scaling.files import read_table
 from factored_scaling.scoring import BlindTrial, Scoring
 from factored_scaling.store import Entry
 from factored_scaling.study import Study
+from factored_scaling.tables import check_columns
 
 _TICKS = ("x", "yes", "y", "1", "true", "done", "✓", "✔", "☑")
 _BLANKS = ("", "no", "n", "0", "false", "☐", "-", "–")

@@ -135,15 +135,22 @@ def test_a_table_labels_by_number_range_or_id(made: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("episode,factr\n0,a\n", "labels.csv: line 1: unknown column 'factr'; did you mean factor"),
+        (
+            "episode,factr\n0,a\n",
+            r"labels.csv: header \(line 1\), column 2: unknown column 'factr'; did you mean factor",
+        ),
         ("factor\na\n", "needs a column factor, and either episode or id"),
-        ("episode,factor\n7,a\n", "labels.csv: line 2, column episode: .*no episode 7"),
-        ("episode,factor\none,a\n", "line 2, column episode: expected numbers of episodes"),
-        ("episode,factor\n1,a b\n", "line 2, column factor: 'a b' cannot name a factor"),
-        ("episode,factor\n1\n", "line 2: 1 cells where the header has 2"),
-        ("episode,factor\n1,lighting = dim\n", "line 2, column factor: 'lighting = dim' cannot name a factor"),
+        ("episode,factor\n7,a\n", r"labels.csv: row 1 \(line 2\), column episode: .*no episode 7"),
+        ("episode,factor\none,a\n", r"row 1 \(line 2\), column episode: expected numbers of episodes"),
+        ("episode,factor\n1,a b\n", r"row 1 \(line 2\), column factor: 'a b' cannot name a factor"),
+        ("episode,factor\n1\n", r"row 1 \(line 2\), column factor: 1 cells where the header has 2"),
+        (
+            "episode,factor\n1,lighting = dim\n",
+            r"row 1 \(line 2\), column factor: 'lighting = dim' cannot name a factor",
+        ),
         ("id,factor\nxyz,a\n", "no episode with id 'xyz'"),
-        ("episode,factor\n", "has no rows"),
+        ("episode,factor\n", "labels.csv: has a header but no rows"),
+        ("episode,episode,factor\n0,0,a\n", r"header \(line 1\), column 2: column 'episode' appears twice"),
     ],
 )
 def test_a_table_that_is_wrong_is_refused_with_the_place(made: Path, text: str, message: str) -> None:

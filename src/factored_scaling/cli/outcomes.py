@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from factored_scaling.core.checks import whole
 from factored_scaling.core.scores import wilson
-from factored_scaling.errors import InvalidInput
+from factored_scaling.tables import check_columns, share_cell, whole_cell
 
 if TYPE_CHECKING:
     from factored_scaling.loop import Outcome
@@ -84,46 +85,42 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
 
 def read_outcomes(path: Path) -> list[OutcomeLine]:
     """The lines of a file that `write_outcomes` or the GPU study wrote; a mistake is told with its row and column."""
-    from factored_scaling.files import read_text
+    from factored_scaling.files import read_table
 
-    reader = csv.DictReader(io.StringIO(read_text(path)))
-    header = list(reader.fieldnames or ())
-    for column in _FIXED:
-        if column not in header:
-            raise InvalidInput(f"has no column {column!r}", where=str(path), hint=f"needed: {', '.join(_FIXED)}")
-    factors = [column.removeprefix(_COLLECT) for column in header if column.startswith(_COLLECT)]
-    lines = []
-    for number, row in enumerate(reader, start=2):
-        where = f"{path}, row {number}"
-        predicted = row["predicted"]
-        lines.append(
-            OutcomeLine(
-                str(row["task"]),
-                int(_number(row, "demos", where)),
-                int(_number(row, "seed", where)),
-                int(_number(row, "budget", where)),
-                str(row["method"]),
-                _number(row, "predicted", where, 1.0) if predicted else None,
-                _number(row, "score", where, 1.0),
-                int(_number(row, "trials", where)),
-                {name: int(_number(row, _COLLECT + name, where)) for name in factors},
-                {name: _number(row, _SCORE + name, where, 1.0) for name in factors},
-            )
-        )
-    if not lines:
-        raise InvalidInput("has no rows", where=str(path))
-    return lines
+    return [_line(row, f"{path}: {place}") for place, row in read_table(path, _check_header)]
 
 
-def _number(row: Mapping[str, Any], column: str, where: str, most: float = math.inf) -> float:
-    try:
-        value = float(row[column])
-    except (TypeError, ValueError, KeyError):
-        value = math.nan
-    if not 0 <= value <= most:
-        wanted = "a share from 0 to 1" if most == 1.0 else "a number of at least 0"
-        raise InvalidInput(f"expected {wanted}, not {row.get(column)!r}", where=f"{where}, column {column}")
-    return value
+def _check_header(header: Sequence[str], place: str) -> None:
+    needed = [*_FIXED]
+    for column in header:
+        if column.startswith(_COLLECT):
+            needed.append(_SCORE + column.removeprefix(_COLLECT))
+        elif column.startswith(_SCORE):
+            needed.append(_COLLECT + column.removeprefix(_SCORE))
+    check_columns(header, place, _FIXED, needed, _COLLECT, _SCORE)
+
+
+def _line(row: Mapping[str, str], place: str) -> OutcomeLine:
+    def count(column: str, least: int = 0) -> int:
+        where = f"{place}, column {column}"
+        return whole(whole_cell(row[column], where), where, least=least)
+
+    def share(column: str) -> float:
+        return share_cell(row[column], f"{place}, column {column}")
+
+    factors = [column.removeprefix(_COLLECT) for column in row if column.startswith(_COLLECT)]
+    return OutcomeLine(
+        row["task"],
+        count("demos"),
+        count("seed"),
+        count("budget"),
+        row["method"],
+        share("predicted") if row["predicted"] else None,
+        share("score"),
+        count("trials", least=1),
+        {name: count(_COLLECT + name) for name in factors},
+        {name: share(_SCORE + name) for name in factors},
+    )
 
 
 def outcome_row(lines: Sequence[OutcomeLine], name: str | None = None) -> OutcomeRow:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,8 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label
-from factored_scaling.errors import InvalidInput, suggest
+from factored_scaling.errors import InvalidInput
+from factored_scaling.tables import check_columns, csv_table
 
 _RANGES = re.compile(r"\d+(\s*[-–]\s*\d+)?(\s*,\s*\d+(\s*[-–]\s*\d+)?)*")
 _CONDITION = re.compile(r"(?P<column>[\w./]+)\s*(?P<sign>~|!=|<=|>=|=|<|>)\s*(?P<value>.+)")
@@ -68,29 +67,18 @@ def by_rules(dataset: LerobotDataset, rules: Iterable[str], check: Check) -> dic
 
 def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dict[int, Said]:
     """What a CSV says: a column `episode` (number or range) or `id`, a column `factor`, and perhaps `value`."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     said: dict[int, Said] = {}
     numbers = {id_: index for index, id_ in check.ids.items()}
-    header: list[str] = []
     try:
-        for cells in reader:
-            place = f"{name}: line {reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not header:
-                header = _header([cell.strip() for cell in cells], place)
-                continue
-            if len(cells) != len(header):
-                raise InvalidInput(f"{len(cells)} cells where the header has {len(header)}", where=place)
-            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            factors = factor_names(row["factor"], f"{place}, column factor")
-            words = Said(factors, row.get("value", ""), place)
-            for index in _rows_meant(dataset, row, numbers, place):
-                _add(said, index, words)
-    except csv.Error as error:
-        raise InvalidInput(f"not valid CSV ({error})", where=f"{name}: line {reader.line_num}") from None
-    if not said:
-        raise InvalidInput("has no rows", where=name, hint="one row per episode, with columns episode and factor")
+        rows = csv_table(text, _check_header)
+    except InvalidInput as error:
+        raise error.at(name) from None
+    for line, row in rows:
+        place = f"{name}: {line}"
+        factors = factor_names(row["factor"], f"{place}, column factor")
+        words = Said(factors, row.get("value", ""), place)
+        for index in _rows_meant(dataset, row, numbers, place):
+            _add(said, index, words)
     return said
 
 
@@ -201,17 +189,11 @@ def _test(sign: str, value: str, column: Sequence[Any]) -> Callable[[Any], bool]
     return lambda found: compare(str(found), value)
 
 
-def _header(cells: list[str], place: str) -> list[str]:
-    known = ("episode", "id", "factor", "value")
-    for cell in cells:
-        if cell not in known:
-            raise InvalidInput(f"unknown column {shown(cell)}", where=place, hint=suggest(cell, known))
-        if cells.count(cell) > 1:
-            raise InvalidInput(f"column {cell!r} appears twice", where=place)
-    if "factor" not in cells or ("episode" in cells) == ("id" in cells):
+def _check_header(header: Sequence[str], place: str) -> None:
+    check_columns(header, place, ("episode", "id", "factor", "value"), ())
+    if "factor" not in header or ("episode" in header) == ("id" in header):
         hint = "one row per episode: episode,factor or id,factor"
         raise InvalidInput("needs a column factor, and either episode or id", where=place, hint=hint)
-    return cells
 
 
 def _rows_meant(dataset: LerobotDataset, row: Mapping[str, str], numbers: Mapping[str, int], place: str) -> list[int]:

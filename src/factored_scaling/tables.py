@@ -1,0 +1,80 @@
+"""CSV with a header: every row with its place, and cells as numbers; mistakes are told with line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+
+from factored_scaling.core.checks import percentage, shown
+from factored_scaling.errors import InvalidInput, suggest
+
+_WHOLE = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def check_columns(
+    header: Sequence[str], place: str, known: Sequence[str], needed: Sequence[str], *prefixes: str
+) -> None:
+    """Every column is `known`, or a name after one of the `prefixes`, and occurs once; those `needed` are there."""
+    names = (*known, *(f"{prefix}NAME" for prefix in prefixes))
+    for number, column in enumerate(header, start=1):
+        where = f"{place}, column {number}"
+        separators = ";" in column or "\t" in column  # no factor has them in its name
+        if separators or not (column in known or (column.startswith(prefixes) and column not in prefixes)):
+            hint = "separate the columns by commas" if separators else suggest(column, names)
+            raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
+        if header.index(column) < number - 1:
+            raise InvalidInput(f"column {column!r} appears twice", where=where, hint="keep one of them")
+    for column in needed:
+        if column not in header:
+            raise InvalidInput(f"no column {column!r}", where=place, hint=f"columns are {', '.join(known)}")
+
+
+def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
+    """Every row with its place and its cells by column."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[tuple[str, dict[str, str]]] = []
+    header: list[str] = []
+    end = 0
+    try:
+        for cells in reader:
+            line, end = end + 1, reader.line_num  # a cell in quotes may go over several lines
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = [cell.strip() for cell in cells]
+                check_header(header, f"header (line {line})")
+                continue
+            place = f"row {len(rows) + 1} (line {line})"
+            if len(cells) != len(header):
+                column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
+                what = f"{len(cells)} cells where the header has {len(header)}"
+                raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
+            rows.append((place, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
+    except csv.Error as error:
+        where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
+        raise InvalidInput(f"not valid CSV ({error})", where=where) from None
+    if not rows:
+        raise InvalidInput("has a header but no rows")
+    return rows
+
+
+def whole_cell(cell: str, where: str) -> int:
+    """A whole number of at least 0."""
+    if not _WHOLE.fullmatch(cell) or len(cell) > 15:
+        raise InvalidInput(f"expected a whole number, not {shown(cell)}", where=where)
+    return int(cell)
+
+
+def share_cell(cell: str, where: str) -> float:
+    """A score from 0 to 1."""
+    if not _NUMBER.fullmatch(cell):
+        hint = "write 45% as 0.45" if cell.endswith("%") else ""
+        if _NUMBER.fullmatch(point := cell.replace(",", ".")):
+            hint = f"write {point}"
+        raise InvalidInput(f"expected a number in [0, 1], not {shown(cell)}", where=where, hint=hint)
+    if not 0.0 <= (score := float(cell)) <= 1.0:
+        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
+    return score

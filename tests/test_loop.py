@@ -11,6 +11,7 @@ import torch
 
 from factored_scaling.cli import main
 from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, read_outcomes, write_outcomes
+from factored_scaling.cli.quickstart import verdict
 from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.scores import Result, Score, wilson
 from factored_scaling.errors import InvalidInput, UnknownName
@@ -91,10 +92,45 @@ def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path) -> None
         make_loop(tmp_path, policy={"update": 5})
 
 
-def outcome_of(cell: Cell, mean: float) -> Outcome:
+def outcome_of(cell: Cell, mean: float, order: dict[str, int] | None = None) -> Outcome:
     score = Score(mean, 100, wilson(mean, 100))
-    answer: Any = type("Answer", (), {"allocation": {"a": 3}})()
+    answer: Any = type("Answer", (), {"allocation": order or {"a": 3}})()
     return Outcome(cell, answer, 0.5, Result(score, {("a",): score}))
+
+
+@pytest.mark.parametrize(
+    ("orders", "means", "said"),
+    [
+        # what the surface ordered with each seed; success with auto, equal, greedy and remix
+        ([{"a": 3, "b": 3}], (0.5, 0.5, 0.4, 0.4), "The surface spread the budget evenly, as Equal does."),
+        (
+            [{"a": 3, "b": 3}],
+            (0.5, 0.5, 0.9, 0.4),
+            "The surface spread the budget evenly, as Equal does. Surface did not win: Greedy was 40.0 points better.",
+        ),
+        (
+            [{"a": 3, "b": 3}, {"a": 6, "b": 0}],
+            (0.9, 0.5, 0.4, 0.4),
+            "The surface spread the budget evenly, as Equal does, with 1 of 2 seeds. "
+            "Surface beat the best baseline, Equal, by 40.0 points.",
+        ),
+        (
+            [{"a": 6, "b": 0}],
+            (0.52, 0.5, 0.4, 0.4),
+            "Surface and the best baseline, Equal, are less than 14.1 points apart: a tie.",
+        ),
+    ],
+)
+def test_the_last_sentence_tells_a_tie_from_the_same_order(
+    orders: list[dict[str, int]], means: tuple[float, ...], said: str
+) -> None:
+    rules = dict(zip(("auto", "equal", "greedy", "remix"), means, strict=True))
+    outcomes = [
+        (seed, outcome_of(Cell(rule, 6), mean, order if rule == "auto" else {"a": 3, "b": 3}))
+        for seed, order in enumerate(orders)
+        for rule, mean in rules.items()
+    ]
+    assert verdict(rules, outcomes) == said
 
 
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:

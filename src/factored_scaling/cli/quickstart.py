@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from factored_scaling.cli.show import percent, print_table
+from factored_scaling.core.recommend import evenly
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -179,17 +180,29 @@ def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None
         "collected" + (" (first seed)" if len(outcomes) > len(STRATEGIES) else ""),
     ]
     print_table(f"After collecting K = {budget} more demonstrations", columns, rows)
-    click.echo(_verdict(means, outcomes))
+    click.echo(verdict(means, outcomes))
 
 
 def _brief(order: dict[str, int]) -> str:
     return " ".join(f"{name}:{count}" for name, count in order.items() if count)
 
 
-def _verdict(means: dict[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
+def verdict(means: dict[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
     """Said plainly, whichever way it went; a difference inside the intervals is not called a win."""
-    ours = "auto"
     rival = max(("equal", "greedy", "remix"), key=lambda name: means[name])
+    orders = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
+    seeds = {seed for seed, _ in outcomes}
+    alike = [seed for seed in seeds if orders[seed, "auto"] == orders[seed, "equal"]]
+    if not alike:
+        return _compared(means, rival, outcomes)
+    same = f"The surface spread the budget {evenly(orders[alike[0], 'equal'])}, as Equal does"
+    if len(alike) < len(seeds):
+        return f"{same}, with {len(alike)} of {len(seeds)} seeds. {_compared(means, rival, outcomes)}"
+    return f"{same}." if rival == "equal" else f"{same}. {_compared(means, rival, outcomes)}"
+
+
+def _compared(means: dict[str, float], rival: str, outcomes: Sequence[tuple[int, Outcome]]) -> str:
+    ours = "auto"
     gap = means[ours] - means[rival]
     trials = sum(outcome.result.overall.trials for _, outcome in outcomes if outcome.cell.strategy == ours)
     error = 2 * (2 * 0.25 / trials) ** 0.5  # two standard errors of a difference of two shares

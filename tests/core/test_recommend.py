@@ -12,6 +12,7 @@ import pytest
 from factored_scaling import InvalidInput, Results, StudySpec, fit_curves, recommend
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.recommend import STRATEGIES
+from factored_scaling.core.spec import Factor
 from factored_scaling.errors import NotEnoughData, UnknownFactor
 
 FOUR = StudySpec(
@@ -125,6 +126,22 @@ def test_on_power_law_curves_auto_is_top_where_one_stands_out_and_all_otherwise(
 def test_the_same_seed_gives_the_same_answer() -> None:
     assert recommend(FOUR, ALIKE, 50, seed=3) == recommend(FOUR, ALIKE, 50, seed=3)
     assert recommend(FOUR, ALIKE, 50, seed=3).curves[0].best != recommend(FOUR, ALIKE, 50, seed=4).curves[0].best
+
+
+def test_an_even_order_that_does_not_reach_every_factor_says_so() -> None:
+    told = {"demos": dict(FOUR.sizes), "score": 0.5, "trials": 6}
+    unsure = Results.from_rows([{**told, "factor": name} for name in FOUR.names])
+    for answer in (recommend(FOUR, unsure, 3), recommend(FOUR, unsure, 3, "equal"), recommend(FOUR, FLAT, 3, "all")):
+        assert list(answer.allocation.values()) == [1, 1, 1, 0]
+        [said] = [text for text in answer.to_mapping()["warnings"] if "reach every factor" in text]
+        assert said.startswith("a budget of 3 does not reach every factor: spread evenly, it leaves none for lighting;")
+    capped = StudySpec([Factor("a", 3, cap=0), Factor("b", 3)])
+    for answer in (
+        recommend(FOUR, unsure, 4, "equal"),  # one each
+        recommend(FOUR, CLEAR, 1, "top"),  # not even, and means it
+        recommend(capped, Results.from_rows([]), 1, "equal"),  # nobody wants any of a
+    ):
+        assert not [text for text in answer.warnings if "reach every factor" in text]
 
 
 @pytest.mark.parametrize("strategy", ["top", "top-half", "all"])

@@ -213,7 +213,7 @@ def recommend(
     if surface is not None and strategy == "auto":
         warnings = ()  # which policies lie on no curve matters to the curves alone
         choice = surface.choose(budget)
-        spending = choice.spending
+        spending, even = choice.spending, choice.spread
         others = choice.untaken
     else:
         gains = gains_of(spec, reports, budget) if surface is None else combination_gains(surface, budget)
@@ -221,6 +221,9 @@ def recommend(
             chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
         tiers, told = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
         spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *told)
+        even = tiers == equal_tiers(spec)
+    if even:
+        warnings = (*warnings, *_unreached(spec, spending.demos, budget))
     if spending.left > 1e-9:
         text = f"{spending.left:g} of the budget is left unspent: every factor is at its cap or costs more than that"
         warnings = (*warnings, text)
@@ -274,6 +277,15 @@ def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> d
     rises = any(gains[index] > 0 for index in picked)
     tiers = curve_tiers(spec, gains, picked) if rises else equal_tiers(spec)
     return {"top": spend(spec.factors, tiers, budget).demos}
+
+
+def _unreached(spec: StudySpec, order: Mapping[str, int], budget: int) -> tuple[str, ...]:
+    """A warning where an even order is too small for every factor, so that the order of declaration decides."""
+    none = [factor.name for factor in spec.factors if not order[factor.name] and factor.cap != 0]
+    if not none:
+        return ()
+    text = f"a budget of {budget} does not reach every factor: spread evenly, it leaves none for {', '.join(none)}"
+    return (f"{text}; of equal shares the factors declared first get theirs",)
 
 
 def evenly(order: Mapping[str, int]) -> str:

@@ -110,6 +110,24 @@ def test_every_run_ends_with_its_trials_and_similarities(tmp_path: Path, monkeyp
         assert proxy_trust(study).spearman == pytest.approx(spearmanr(scores, [0.2, 0.9, 0.5]).statistic)
 
 
+def test_held_out_observations_are_drawn_once_for_all_runs(tmp_path: Path, one_by_one: tuple[Path, Any]) -> None:
+    folder, drawn = one_by_one[0], []
+    with Study.open(folder / "study.db") as study:
+        runs = [run.spec for run in study.runs()]
+    lab = Lab(TASK, tmp_path, image_size=32)
+    draw = lab.task.first_frames
+
+    def counted(conditions: Any, device: str = "cpu") -> Any:
+        drawn.append(len(conditions))
+        return draw(conditions, device)
+
+    lab.task.first_frames = counted  # type: ignore[method-assign]
+    for run in [*runs, replace(runs[0], evaluation={**runs[0].evaluation, "initial_states": 1})]:
+        alone = Lab(TASK, tmp_path, image_size=32).embed_held_out(run_folder(folder, runs[0].digest), run)
+        assert (lab.embed_held_out(run_folder(folder, runs[0].digest), run) == alone).all()
+    assert drawn == [2 * 2 * 2, 2 * 2]
+
+
 def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(tmp_path: Path) -> None:
     with make_study(tmp_path / "whole") as study:
         work_all(study, tmp_path / "whole")

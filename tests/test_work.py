@@ -128,20 +128,18 @@ def test_held_out_observations_are_drawn_once_for_all_runs(tmp_path: Path, one_b
     assert drawn == [2 * 2 * 2, 2 * 2]
 
 
-def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(tmp_path: Path) -> None:
-    with make_study(tmp_path / "whole") as study:
-        work_all(study, tmp_path / "whole")
-        expected = rows(study)
-    folder = tmp_path / "stopped"
-    with make_study(folder) as study:
-        lab = Lab(TASK, folder, image_size=32)
+def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(
+    tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]]
+) -> None:
+    with make_study(tmp_path) as study:
+        lab = Lab(TASK, tmp_path, image_size=32)
         for stage in ("train", "evaluate"):
             run = study.ask(1)[0]
             with pytest.raises(Stopped):
                 carry_out(study, run, lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
             assert study.run(run.id).state == "pending"
-        work_all(study, folder)
-        assert rows(study) == expected
+        work_all(study, tmp_path)
+        assert rows(study) == one_by_one[1]
 
 
 def test_a_corrupt_policy_is_trained_again(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """How well anybody could decide: regret of a Bayesian who knows the five tuning families and nothing else.
 
-python benchmarks/decision_limit.py --worlds 20 --surfaces 600000 [--shuffled]
+python benchmarks/decision_limit.py --worlds 20 --surfaces 200000 [--known every] [--shuffled]
 
 For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Surfaces are drawn
 from all families alike, with the noise of training, and weighted by how likely they make those scores, grades
@@ -8,7 +8,8 @@ included; the order with the smallest expected regret is taken. With few trials 
 surfaces, and the first table shows whether more of them would still change the answer; with hundreds of trials per
 policy they would sit on one surface, so only the regime `real` is offered. With `--shuffled` the Bayesian does not know
 in which order the factors were declared: that the family `shifted` moves repairs to the next factor then helps as
-little as it would help somebody who lists factors at random.
+little as it would help somebody who lists factors at random. With `--known every` the Bayesian knows all twenty
+families of this repository, and that the worlds to decide in are of five of them does not help.
 
 The third table is of a Bayesian who takes no order that is worse than Equal with more than some probability.
 """
@@ -25,9 +26,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from blind_worlds import families as blind
 from numpy.typing import NDArray
 
 from factored_scaling.bench.families import TUNING
+from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.measure import REGIMES, measure, stage_chance
 from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import (
@@ -49,7 +52,8 @@ from factored_scaling.core.spec import StudySpec
 POLICIES = {5: 6, 8: 8}
 BUDGET = 100
 RISKS = (1.0, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of being worse than Equal that are taken
-CHUNK = 20_000  # surfaces per family at once
+CHUNK = 100_000  # surfaces at once
+KNOWN = {"tuning": TUNING, "every": (*TUNING, *HELD_OUT, *blind)}
 LEVELS = 200  # successes are told apart in steps of half a point
 QUARTERS = 4  # grades are multiples of a quarter
 AHEAD = 4  # parts that wait in memory
@@ -118,22 +122,27 @@ def orders(count: int) -> Floats:
     return np.asarray(BUDGET * np.concatenate([np.full((1, count), 1 / count), one, halves, *mixed]))
 
 
+def per_family(known: str) -> int:
+    """Surfaces of one family in a part."""
+    return CHUNK // len(KNOWN[known])
+
+
 @cache
 def training_sets(count: int, nominal: int) -> tuple[dict[str, int], ...]:
     spec = StudySpec(dict.fromkeys(factor_names(count), DEMOS), nominal, "screen", policies=POLICIES[count])
     return tuple(run.demos for run in plan(spec))
 
 
-def draw_part(count: int, nominal: int, shuffled: bool, number: int) -> Part:
-    """Surfaces of every family in which there is something to decide, with the noise of training."""
-    rng = np.random.default_rng([count, nominal, shuffled, number])
+def draw_part(known: str, count: int, nominal: int, shuffled: bool, number: int) -> Part:
+    """Surfaces of every known family in which there is something to decide, with the noise of training."""
+    rng = np.random.default_rng([len(KNOWN[known]), count, nominal, shuffled, number])
     setting = Setting(count, nominal=nominal)
     measured = np.array([list(demos.values()) for demos in training_sets(count, nominal)], dtype=float)
     now = np.full((1, count), float(DEMOS))
     success, regret = [], []
-    for family in TUNING:
+    for family in KNOWN[known]:
         found = 0
-        while found < CHUNK:
+        while found < per_family(known):
             surface = family.draw(setting, rng)
             if shuffled:
                 surface = renamed(surface, rng.permutation(count))
@@ -180,7 +189,7 @@ def believe(world: World) -> Belief:
 
 
 def decide(worlds: Sequence[World], parts: Iterator[Part]) -> Iterator[tuple[int, list[Belief]]]:
-    """Beliefs about all worlds after every part, with the number of surfaces per family so far."""
+    """Beliefs about all worlds after every part, with the number of parts so far."""
     beliefs = [believe(world) for world in worlds]
     for number, part in enumerate(parts, 1):
         weights = np.stack([belief.weigh(part.levels) for belief in beliefs])
@@ -189,33 +198,36 @@ def decide(worlds: Sequence[World], parts: Iterator[Part]) -> Iterator[tuple[int
         for place, belief in enumerate(beliefs):
             belief.weight += float(weights[place].sum(dtype=float))
             belief.regret, belief.behind = belief.regret + regret[place], belief.behind + worse[place]
-        yield number * CHUNK, beliefs
+        yield number, beliefs
 
 
 def outcomes(count: int, given: argparse.Namespace, pool: ProcessPoolExecutor) -> Iterator[Outcome]:
     every = [draw_world(family, count, index, given.seed) for family in TUNING for index in range(given.worlds)]
-    parts = math.ceil(given.surfaces / CHUNK)
+    size = per_family(given.known)
+    parts = math.ceil(given.surfaces / size)
     shown = {math.ceil(parts / share) for share in (1, 3, 10, 30)}
     for nominal in sorted({world.setting.nominal for world in every}):
         worlds = [world for world in every if world.setting.nominal == nominal]
         ends = [_ends(world) for world in worlds]
-        for surfaces, beliefs in decide(worlds, _drawn(pool, parts, count, nominal, given.shuffled)):
-            print(f"N = {count}: {surfaces:,} of {parts * CHUNK:,} surfaces per family", file=sys.stderr, flush=True)
-            if surfaces // CHUNK not in shown:
+        for number, beliefs in decide(worlds, _drawn(pool, parts, given.known, count, nominal, given.shuffled)):
+            print(f"N = {count}, {nominal} nominal: part {number} of {parts}", file=sys.stderr, flush=True)
+            if number not in shown:
                 continue
             for world, belief, (before, best, equal) in zip(worlds, beliefs, ends, strict=True):
                 for risk in RISKS:
                     after = float(world.score(world.now + orders(count)[belief.order(risk)]))
                     regret = (best - after) / (best - before)
-                    yield Outcome(world.family, count, surfaces, risk, regret, after < equal - 1e-9)
+                    yield Outcome(world.family, count, number * size, risk, regret, after < equal - 1e-9)
 
 
-def _drawn(pool: ProcessPoolExecutor, parts: int, count: int, nominal: int, shuffled: bool) -> Iterator[Part]:
+def _drawn(
+    pool: ProcessPoolExecutor, parts: int, known: str, count: int, nominal: int, shuffled: bool
+) -> Iterator[Part]:
     """Parts in their order, a few drawn ahead."""
     waiting: deque[Future[Part]] = deque()
     for number in range(parts + AHEAD):
         if number < parts:
-            waiting.append(pool.submit(draw_part, count, nominal, shuffled, number))
+            waiting.append(pool.submit(draw_part, known, count, nominal, shuffled, number))
         if number >= AHEAD:
             yield waiting.popleft().result()
 
@@ -230,7 +242,8 @@ def _ends(world: World) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=20, help="per family and number of factors")
-    parser.add_argument("--surfaces", type=int, default=600_000, help=f"per family, in parts of {CHUNK:,}")
+    parser.add_argument("--surfaces", type=int, default=200_000, help=f"per family; parts have {CHUNK:,} of all")
+    parser.add_argument("--known", choices=KNOWN, default="tuning", help="families that the Bayesian knows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true", help="the order of the factors is not known")
     parser.add_argument("--jobs", type=int, default=2)

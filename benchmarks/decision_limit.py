@@ -1,6 +1,6 @@
 """How well anybody could decide: regret of a Bayesian who knows the five tuning families and nothing else.
 
-python benchmarks/decision_limit.py --worlds 20 --surfaces 200000 [--known every] [--shuffled]
+python benchmarks/decision_limit.py --worlds 20 --surfaces 200000 [--known every|others] [--shuffled]
 
 For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Surfaces are drawn
 from all families alike, with the noise of training, and weighted by how likely they make those scores, grades
@@ -9,7 +9,7 @@ surfaces, and the first table shows whether more of them would still change the 
 policy they would sit on one surface, so only the regime `real` is offered. With `--shuffled` the Bayesian does not know
 in which order the factors were declared: that the family `shifted` moves repairs to the next factor then helps as
 little as it would help somebody who lists factors at random. With `--known every` the Bayesian knows all twenty
-families of this repository, and that the worlds to decide in are of five of them does not help.
+families of this repository, with `--known others` the fifteen that the worlds to decide in are not of.
 
 The third table is of a Bayesian who takes no order that is worse than Equal with more than some probability.
 """
@@ -53,7 +53,7 @@ POLICIES = {5: 6, 8: 8}
 BUDGET = 100
 RISKS = (1.0, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of being worse than Equal that are taken
 CHUNK = 100_000  # surfaces at once
-KNOWN = {"tuning": TUNING, "every": (*TUNING, *HELD_OUT, *blind)}
+KNOWN = {"tuning": TUNING, "every": (*TUNING, *HELD_OUT, *blind), "others": (*HELD_OUT, *blind)}
 LEVELS = 200  # successes are told apart in steps of half a point
 QUARTERS = 4  # grades are multiples of a quarter
 AHEAD = 4  # parts that wait in memory

@@ -10,8 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 # Neither tests nor the hundreds of processes that they start are compiled anew each time.
 unexport PYTHONDONTWRITEBYTECODE
-# Each half of the tests stays together, so that what a file sets up is set up once; the faster process helps the other.
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+PYTEST := $(BIN)/pytest -n 2
 
 .PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi lint bench docs clean
 

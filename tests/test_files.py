@@ -253,7 +253,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         raise OSError("power cut")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="power cut"):
+    with pytest.raises(InvalidInput, match=r"file\.txt: cannot be written \(power cut\)"):
         write_text(path, "third")
     assert [(entry.name, entry.read_text()) for entry in path.parent.iterdir()] == [("file.txt", "first")]
 

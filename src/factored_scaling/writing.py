@@ -16,32 +16,20 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         if path.is_dir():
             raise InvalidInput("is a folder, not a file", where=str(path))
-        partial = _beside(path)
+        with whole(path) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise InvalidInput(f"cannot be written ({error.strerror or error})", where=str(path)) from None
-    with _moved(partial, path):
-        partial.write_bytes(content)
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """An empty file beside `path` for others to write to; it becomes `path` at the end, or goes if that fails."""
-    partial = _beside(path)
-    with _moved(partial, path):
-        yield partial
-
-
-def _beside(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
     partial.touch(exist_ok=False)
-    return partial
-
-
-@contextmanager
-def _moved(partial: Path, path: Path) -> Iterator[None]:
     try:
-        yield
+        yield partial
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         partial.replace(path)

@@ -75,6 +75,24 @@ def test_policies_with_training_sets_of_any_size_share_one_compiled_loss(
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_draws_depend_on_the_seed_and_the_update_alone(
+    make_dots: Callable[..., FrameTable], tiny: DiffusionConfig, device: str
+) -> None:
+    frames, config = DeviceFrames.of(make_dots(5), device), replace(tiny, shift=2)
+    rows = torch.arange(40, 60, device=device)
+    one, other = (build_learner(frames, rows, config, 3) for _ in range(2))
+    forwards = [one.draw(step) for step in range(70)]
+    for step in (69, 2, 64, 63):
+        again = other.draw(step)
+        assert all(torch.equal(forwards[step][name], again[name]) for name in again)
+    assert not torch.equal(forwards[0]["noise"], forwards[1]["noise"])
+    assert {int(frame) for draw in forwards for frame in draw["frame"]} == set(range(40, 60))
+    moves = torch.stack([draw["shift"] for draw in forwards])
+    assert moves.shape[1:] == (config.batch, 1, 2)
+    assert set(moves.flatten().tolist()) == {-2, -1, 0, 1, 2}
+
+
 def test_pictures_that_the_device_has_no_room_for_stay_where_they_are(
     make_dots: Callable[..., FrameTable], tiny: DiffusionConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ def test_spatial_softmax_says_where() -> None:
             maps[0, :, 3, 0] = 100.0  # lower left
             return maps
 
-    encoder.network = Spot()  # type: ignore[assignment]
+    encoder.network = Spot()
     assert encoder(torch.zeros(1, 3, 32, 32)).reshape(4, 2)[0].tolist() == [-1.0, 1.0]
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from factored_scaling.data.frames import FrameTable
-from factored_scaling.policies.windows import ColourJitter, DeviceFrames, Scaling, generator, mix, trial_noise
+from factored_scaling.policies.windows import ColourJitter, DeviceFrames, Scaling, generator, mix, shifted, trial_noise
 
 
 def test_windows_repeat_the_last_action_at_the_end_of_their_episode() -> None:
@@ -29,6 +29,16 @@ def test_scaling_inverts_and_survives_constants(method: str) -> None:
         assert (scaled[0, 0], scaled[2, 0]) == (-1, 1)
     else:
         assert float(scaled[:, 0].std(correction=0)) == pytest.approx(1)
+
+
+def test_shifts_move_each_camera_of_each_sample_by_itself_and_repeat_the_border() -> None:
+    images = torch.arange(2 * 2 * 3 * 4 * 4).view(2, 2, 3, 4, 4).to(torch.uint8)
+    offsets = torch.tensor([[[0, 0], [1, 0]], [[0, -2], [5, 5]]])
+    moved = shifted(images, offsets)
+    assert torch.equal(moved[0, 0], images[0, 0])
+    assert torch.equal(moved[0, 1], images[0, 1][:, [1, 2, 3, 3]])
+    assert torch.equal(moved[1, 0], images[1, 0][:, :, [0, 0, 0, 1]])
+    assert torch.equal(moved[1, 1], images[1, 1][:, 3:, 3:].expand(3, 4, 4))
 
 
 def jitter(images: torch.Tensor, change: list[float]) -> torch.Tensor:

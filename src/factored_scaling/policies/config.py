@@ -130,7 +130,8 @@ class Optimisation:
 class DiffusionConfig(Configuration):
     """A diffusion policy and its training. The defaults are the paper's; `preset("small")` is for one CPU core."""
 
-    # vision encoder, one per camera with weights of its own: resnet18, or small (a few convolutions, for the CPU)
+    # vision encoder, one per camera with weights of its own: resnet18, resnet18-half (half as many channels), or small
+    # (a few convolutions, for the CPU)
     encoder: str = "resnet18"
     # channels of the small encoder's first layer; the later ones have two and four times as many
     encoder_width: int = 16
@@ -166,6 +167,8 @@ class DiffusionConfig(Configuration):
     jitter_saturation: float = 0.3
     # colour jitter: hue rotation within ± this many turns
     jitter_hue: float = 0.05
+    # random shifts: pictures move by up to this many pixels in each direction, their borders repeated (0: none)
+    shift: int = 0
     # training updates, the same for every size of the training set
     updates: int = 50_000
     # windows per update
@@ -190,7 +193,7 @@ class DiffusionConfig(Configuration):
         "diffusion_steps",
     )
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "encoder": ("resnet18", "small"),
+        "encoder": ("resnet18", "resnet18-half", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
         "prediction": ("noise", "sample"),
         "normalisation": ("min-max", "mean-std"),
@@ -252,7 +255,7 @@ class DiffusionConfig(Configuration):
 class RemixConfig(Configuration):
     """Re-Mix: two discrete models and the weights between them. The defaults are the paper's."""
 
-    # vision encoder, one per camera with weights of its own: resnet18 or small
+    # vision encoder, one per camera with weights of its own: resnet18, resnet18-half or small
     encoder: str = "resnet18"
     # channels of the small encoder's first layer
     encoder_width: int = 16
@@ -291,7 +294,7 @@ class RemixConfig(Configuration):
 
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "bins", "validate_every")
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "encoder": ("resnet18", "small"),
+        "encoder": ("resnet18", "resnet18-half", "small"),
         "pool": ("mean", "flatten", "spatial-softmax"),
     }
     # small: 600 updates of each model, a tenth of them (60) as warm-up instead of 1000; at 1e-4 so few updates would

@@ -26,6 +26,7 @@ from factored_scaling.policies.windows import (
     Scaling,
     generator,
     mix,
+    shifted,
     trial_noise,
 )
 from factored_scaling.ports import Progress
@@ -45,6 +46,7 @@ __all__ = [
 NAME = "policy"
 TRAIN_AGAIN = "train the run again: it writes the policy anew"
 EMBED_BATCH = 256
+DRAWN_AHEAD = 64  # updates whose random numbers a GPU draws at once
 
 
 class DiffusionPolicy(nn.Module):
@@ -149,25 +151,46 @@ class DiffusionLearner:
         self.jitter = ColourJitter(
             self.config.jitter_light, self.config.jitter_saturation, self.config.jitter_hue, rows.device
         )
-        # The host looks up which frames a draw means: in the loss, the length of `rows` would be part of its shape and
-        # a compiled loss could not be shared by policies with training sets of different sizes.
-        self._host_rows = rows.cpu()
+        # Frames are looked up outside the loss: inside, the length of `rows` would be part of the loss's shapes, and a
+        # compiled loss could not be shared by policies with training sets of different sizes.
+        self._rows = rows
         # Frames too large for the device stay with the host, which then gathers every batch.
         self._streams = frames.images.device != rows.device
+        self._host_rows = rows.cpu()
+        self._block: tuple[int, Draw] | None = None
 
     def draw(self, step: int) -> Draw:
-        """Which frames the windows begin at, how their colours change, and which noise at which diffusion steps."""
-        random, config = generator(self.seed, step), self.config
-        samples = config.batch * config.noise_samples
-        draw = {
-            "frame": self._host_rows[torch.randint(len(self._host_rows), (config.batch,), generator=random)],
-            "jitter": torch.rand(config.batch, self.module.shape[0], JITTERS, generator=random) * 2 - 1,
-            "step": torch.randint(config.diffusion_steps, (samples,), generator=random),
-            "noise": torch.randn(samples, config.horizon, self.module.shape[-1], generator=random),
-        }
+        """Which frames the windows begin at, how their pictures change, and which noise at which diffusion steps.
+
+        On a GPU the numbers of several updates are drawn there at once: drawing and sending them update by update
+        would take the host longer than a small policy's update takes the GPU.
+        """
+        if self._rows.device.type == "cuda" and not self._streams:
+            number, place = divmod(step, DRAWN_AHEAD)
+            if self._block is None or self._block[0] != number:
+                random = generator(self.seed, number, device=self._rows.device)
+                self._block = number, self._draw(random, self._rows, (DRAWN_AHEAD,))
+            return {name: values[place] for name, values in self._block[1].items()}
+        draw = self._draw(generator(self.seed, step), self._host_rows)
         if self._streams:
             draw["images"] = self._gathered(draw["frame"])
         return {name: value.to(self.frames.state.device, non_blocking=True) for name, value in draw.items()}
+
+    def _draw(self, random: torch.Generator, rows: Tensor, ahead: tuple[int, ...] = ()) -> Draw:
+        """The numbers of one update, or of several under a leading axis `ahead`."""
+        config, cameras = self.config, self.module.shape[0]
+        samples = config.batch * config.noise_samples
+        common: dict[str, Any] = {"generator": random, "device": rows.device}
+        draw = {
+            "frame": rows[torch.randint(len(rows), (*ahead, config.batch), **common)],
+            "jitter": torch.rand(*ahead, config.batch, cameras, JITTERS, **common) * 2 - 1,
+            "step": torch.randint(config.diffusion_steps, (*ahead, samples), **common),
+            "noise": torch.randn(*ahead, samples, config.horizon, self.module.shape[-1], **common),
+        }
+        if config.shift:
+            sizes = (*ahead, config.batch, cameras, 2)
+            draw["shift"] = torch.randint(-config.shift, config.shift + 1, sizes, **common)
+        return draw
 
     def _gathered(self, frames: Tensor) -> Tensor:
         """The frames' pictures, still with the host; pinned, so that a GPU takes them while the host goes on.
@@ -184,6 +207,8 @@ class DiffusionLearner:
         config, policy = self.config, self.module
         frames = draw["frame"]
         images = draw["images"] if "images" in draw else self.frames.images[frames]
+        if "shift" in draw:
+            images = shifted(images, draw["shift"])
         images = self.jitter(images.float() / 255, draw["jitter"])
         state = self.frames.state[frames]
         actions = self.frames.actions_from(frames, config.horizon)

@@ -147,9 +147,9 @@ class Flight:
         training = self.training
         before = {name: tensor.clone() for name, tensor in training.tensors().items()}
         step = training.step
-        self.inputs = {name: value.clone() for name, value in self.learner.draw(step).items()}
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         with torch.cuda.stream(self.stream):
+            self.inputs = {name: value.clone() for name, value in self.learner.draw(step).items()}
             for _ in range(WARM_UPDATES):
                 training.turn_dials()
                 training.compute(self.inputs, self._loss)

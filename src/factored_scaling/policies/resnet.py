@@ -36,18 +36,20 @@ class Residual(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 up to its last feature map: 3 × height × width → 512 × height/32 × width/32."""
+    """ResNet-18 up to its last feature map: 3 × height × width → 8·width × height/32 × width/32.
 
-    channels = 512
+    `width` counts the channels of the first layer: 64 in the original, 32 in the half-width form.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = group_norm(64)
-        self.layer1 = nn.Sequential(Residual(64, 64, 1), Residual(64, 64, 1))
-        self.layer2 = nn.Sequential(Residual(64, 128, 2), Residual(128, 128, 1))
-        self.layer3 = nn.Sequential(Residual(128, 256, 2), Residual(256, 256, 1))
-        self.layer4 = nn.Sequential(Residual(256, 512, 2), Residual(512, 512, 1))
+        self.channels = 8 * width
+        self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        self.bn1 = group_norm(width)
+        self.layer1 = nn.Sequential(Residual(width, width, 1), Residual(width, width, 1))
+        self.layer2 = nn.Sequential(Residual(width, 2 * width, 2), Residual(2 * width, 2 * width, 1))
+        self.layer3 = nn.Sequential(Residual(2 * width, 4 * width, 2), Residual(4 * width, 4 * width, 1))
+        self.layer4 = nn.Sequential(Residual(4 * width, 8 * width, 2), Residual(8 * width, 8 * width, 1))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -73,12 +75,18 @@ class SmallEncoder(nn.Module):
         return functional.relu(self.conv3(x))
 
 
+def _network(config: DiffusionConfig | RemixConfig) -> nn.Module:
+    if config.encoder == "small":
+        return SmallEncoder(config.encoder_width)
+    return ResNet18(64 if config.encoder == "resnet18" else 32)
+
+
 class Encoder(nn.Module):
     """One camera's network and its pooling: float images in [0, 1] → `features` numbers per image."""
 
     def __init__(self, config: DiffusionConfig | RemixConfig, image_size: tuple[int, int]) -> None:
         super().__init__()
-        self.network = ResNet18() if config.encoder == "resnet18" else SmallEncoder(config.encoder_width)
+        self.network = _network(config)
         self.pool = config.pool
         self.project: nn.Module = nn.Identity()
         with torch.no_grad():

@@ -109,9 +109,23 @@ class ColourJitter:
         return jittered.view_as(images)
 
 
-def generator(*words: int) -> torch.Generator:
-    """A CPU generator for these words, e.g. (seed, step): what it draws depends on nothing else."""
-    return torch.Generator().manual_seed(mix(*words))
+def shifted(images: Tensor, offsets: Tensor) -> Tensor:
+    """Images (samples × cameras × channels × height × width) moved by whole pixels, borders repeated.
+
+    `offsets` (samples × cameras × 2) count pixels: down, across.
+    """
+    for dim, offset in ((3, offsets[..., 0]), (4, offsets[..., 1])):
+        size = images.shape[dim]
+        source = (torch.arange(size, device=images.device) + offset[..., None]).clamp(0, size - 1)
+        shape = [*images.shape[:2], 1, 1, 1]
+        shape[dim] = size
+        images = images.gather(dim, source.view(shape).expand(images.shape))
+    return images
+
+
+def generator(*words: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for these words, e.g. (seed, step): what it draws depends on nothing else."""
+    return torch.Generator(device).manual_seed(mix(*words))
 
 
 def mix(*words: int) -> int:

@@ -79,14 +79,23 @@ class Stage(BaseEnv):  # type: ignore[misc]
 
     def look(self) -> NDArray[np.uint8]:
         """What the cameras see now: cameras × 3 × height × width."""
+        self.capture()
+        return self.captured()
+
+    def capture(self) -> None:
+        """Start rendering what the cameras see now; `captured` waits for the pictures."""
         self.scene.update_render(update_sensors=True, update_human_render_cameras=False)
         for sensor in self._sensors.values():
             sensor.capture()
-        views = []
-        for sensor in self._sensors.values():
-            picture = sensor.get_obs(rgb=True, depth=False, position=False, segmentation=False)["rgb"]
-            views.append(picture[0].cpu().numpy().transpose(2, 0, 1))
-        return np.ascontiguousarray(np.stack(views))
+
+    def captured(self) -> NDArray[np.uint8]:
+        """The pictures that were captured last: cameras × 3 × height × width.
+
+        They are read through Vulkan. ManiSkill would hand them to CUDA first, for which every simulator process would
+        need a CUDA context that takes turns with all others on the GPU.
+        """
+        views = [sensor.camera._render_cameras[0].get_picture("Color") for sensor in self._sensors.values()]
+        return np.ascontiguousarray(np.stack([view[..., :3].transpose(2, 0, 1) for view in views]))
 
     def plan(self) -> NDArray[np.float32] | None:
         """The expert's actions from the initial joints; None when no way is within reach."""

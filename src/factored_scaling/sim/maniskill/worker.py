@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import traceback
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -80,9 +81,24 @@ class Simulator:
         self.options = options
         self._stages: dict[int, Stage] = {}
 
-    def do(self, job: Job) -> Answer:
-        """Carry out one job."""
-        return self._move(job) if isinstance(job, Move) else self._show(job)
+    def do(self, jobs: Sequence[Job]) -> list[Answer]:
+        """Carry out the jobs. Every lane moves and starts rendering before the first picture is waited for."""
+        answers: list[Answer] = []
+        rendering: dict[int, Stage] = {}
+        for place, job in enumerate(jobs):
+            if isinstance(job, Show):
+                answers.append(self._show(job))
+                continue
+            stage, done = self._move(job)
+            answers.append(Moved(done, stage.proprioception(), None))
+            if self.options.render and not done:
+                stage.capture()
+                rendering[place] = stage
+        for place, stage in rendering.items():
+            answer = answers[place]
+            assert isinstance(answer, Moved)
+            answers[place] = replace(answer, images=stage.captured())
+        return answers
 
     def stage(self, lane: int, scene: Scene) -> Stage:
         """The lane's environment, begun anew with the scene."""
@@ -103,15 +119,13 @@ class Simulator:
             self.options.rules, scene, self.options.image_size, render, self.options.coarse
         )
 
-    def _move(self, job: Move) -> Moved:
+    def _move(self, job: Move) -> tuple[Stage, bool]:
         stage = self._stages[job.lane] if job.scene is None else self.stage(job.lane, job.scene)
-        done = False
         for action in job.actions:
             stage.act(action)
-            if done := stage.succeeded():
-                break
-        images = None if done or not self.options.render else stage.look()
-        return Moved(done, stage.proprioception(), images)
+            if stage.succeeded():
+                return stage, True
+        return stage, False
 
     def _show(self, job: Show) -> Shown:
         stage = self.stage(0, job.scene)
@@ -122,8 +136,10 @@ class Simulator:
         for action in plan:
             states.append(stage.proprioception())
             if job.pictures:
-                images.append(stage.look())
-            stage.act(action)
+                stage.capture()
+            stage.act(action)  # while the pictures are rendered
+            if job.pictures:
+                images.append(stage.captured())
             done = done or stage.succeeded()
         return Shown(np.stack(states), plan, np.stack(images) if images else None, done)
 
@@ -144,7 +160,7 @@ def serve(pipe: Connection, options: Options) -> None:
             os._exit(0)  # the parent closed the pipe or died; Vulkan has nothing worth an orderly shutdown
         answer: object
         try:
-            answer = [simulator.do(job) for job in jobs]
+            answer = simulator.do(jobs)
         except FscError as error:
             answer = error
         except Exception:

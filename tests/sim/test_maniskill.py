@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,6 +145,37 @@ def test_the_expert_succeeds_in_held_out_scenes_and_rollouts_stop_at_success(tas
 
     assert [score for _, score in task.rollout(replay, conditions[:2])] == [1.0, 1.0]
     assert all(count <= -(-len(plan) // 8) for count, plan in zip(asked, plans[:2], strict=True))
+
+
+AGAINST_STOCK = """
+import sys
+import numpy, torch
+from factored_scaling.sim import Condition
+from factored_scaling.sim.maniskill import factors
+from factored_scaling.sim.maniskill.stages import stage_class
+from factored_scaling.sim.maniskill.task import make_task
+
+rules = make_task(sys.argv[1]).rules
+scene = factors.trial_scene(rules, Condition("lighting", 0, 0))
+stage = stage_class(rules)(rules, scene, 48, None)
+stage.play(scene)
+plan = stage.plan()
+plan = (plan + numpy.random.default_rng(0).normal(0, 0.01, plan.shape)).astype(numpy.float32)
+paths = []
+for act in (stage.act, lambda action: stage._step_action(torch.from_numpy(action)[None])):
+    stage.play(scene)
+    paths.append([(act(action), stage.agent.robot._objs[0].qpos.tolist())[1] for action in plan])
+assert len(paths[0]) > 100
+assert paths[0] == paths[1]
+"""
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_control_steps_are_those_of_maniskills_controllers(name: str) -> None:
+    """In a process of its own, as everywhere: the simulator's libraries stay out of the tests' process."""
+    needs_maniskill()
+    done = subprocess.run([sys.executable, "-c", AGAINST_STOCK, name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_policy_that_answers_nonsense_is_told_so(task: ManiSkillTask) -> None:

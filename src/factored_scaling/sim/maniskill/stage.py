@@ -71,7 +71,12 @@ class Stage(BaseEnv):  # type: ignore[misc]
 
     def act(self, action: NDArray[np.float32]) -> None:
         """One control step towards a joint target."""
-        self._step_action(torch.from_numpy(np.ascontiguousarray(action, np.float32))[None])
+        # What ManiSkill's position controllers do, without their tensors: those take as long as the physics.
+        targets = [*action.tolist(), float(action[-1])]  # the second finger mirrors the first
+        for joint, target in zip(self.agent.robot._objs[0].active_joints, targets, strict=True):
+            joint.set_drive_target(target)
+        for _ in range(self._sim_steps_per_control):
+            self.scene.step()
 
     def proprioception(self) -> NDArray[np.float32]:
         """Seven joint positions and the place of a finger."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -112,6 +113,78 @@ def decisions_command(
         return
     for table in comparison.tables():
         print_table(table.title, table.columns, table.rows)
+
+
+@bench_command.command("table")
+@click.argument("task")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--start", default=10, show_default=True, type=click.IntRange(1), help="Demonstrations per factor.")
+@click.option("--policies", default=100, show_default=True, type=click.IntRange(1), help="Rows of this start.")
+@click.option("--policy", default="{}", help="Policy settings as JSON, as under `policy:` in study.yaml.")
+@click.option("--states", default=12, show_default=True, type=click.IntRange(1), help="Initial states per setting.")
+@click.option("--pool", default=200, show_default=True, type=click.IntRange(1), help="Demonstrations to draw from.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws other compositions.")
+@click.option("--device", default="cpu", show_default=True, help="Where policies are trained.")
+@click.option("--together", default=16, show_default=True, type=click.IntRange(1), help="Policies side by side.")
+@click.option("--work", type=click.Path(path_type=Path), help="Frames and policies; FOLDER/work by default.")
+def table_command(
+    task: str,
+    folder: Path,
+    start: int,
+    policies: int,
+    policy: str,
+    states: int,
+    pool: int,
+    seed: int,
+    device: str,
+    together: int,
+    work: Path | None,
+) -> None:
+    """Train policies on many dataset compositions and write their successes to FOLDER.
+
+    FOLDER/policies.csv has one row per policy, FOLDER/card.json says how they were made. The same command goes on
+    where it was stopped; another --start adds rows to the same table.
+
+    \b
+    fsc bench table tabletop/pick-place tables/pick-place --start 10 --policies 200 --device cuda
+    """
+    from factored_scaling.bench.policy_tables import TableSettings, build_table, design_table
+    from factored_scaling.machine import limit_threads, processor
+    from factored_scaling.policies.capacity import check_device
+    from factored_scaling.sim import load_task
+    from factored_scaling.version import __version__
+
+    check_device(device)
+    limit_threads(device)
+    settings = TableSettings(task, _json_object(policy, "--policy"), {"initial_states": states}, pool)
+    compositions = design_table(load_task(task).factors, start, policies, seed)
+    made = {"version": __version__, "machine": processor(), "date": datetime.date.today().isoformat()}
+    table = build_table(
+        folder,
+        settings,
+        compositions,
+        work or folder / "work",
+        _step,
+        device=device,
+        at_once=together,
+        provenance=made,
+    )
+    click.echo(f"{len(table)} policies in {folder}")
+
+
+def _json_object(text: str, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"not valid JSON ({error})", where=option) from None
+    if not isinstance(value, dict):
+        raise InvalidInput("expected an object", where=option, hint='for example {"updates": 3600}')
+    return value
+
+
+def _step(done: int, total: int, note: str = "") -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r     {done} of {total} {note:<50}\x1b[K", nl=False, err=True)
 
 
 def _parts(given: str | None) -> list[str]:

@@ -17,9 +17,9 @@ from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan
-from factored_scaling.core.next_step import advise
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import fit_surface
+from factored_scaling.model.acquisition import advise
+from factored_scaling.model.posterior import fit_surface
 
 BUDGET, MORE = 100, 4
 CASES = [(regime, policies) for regime in ("simulation", "real") for policies in (1, 4)]

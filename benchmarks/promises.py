@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
-from factored_scaling.core.recommend import predicted_score, recommend
 from factored_scaling.core.results import Results
-from factored_scaling.core.surface import Surface, fit_surface
-from factored_scaling.core.surface_model import Floats
-from factored_scaling.core.surface_report import DOUBT, LEVELS
 from factored_scaling.files import read_results, read_spec
+from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.recommend import predicted_score, recommend
+from factored_scaling.model.response import Floats
+from factored_scaling.model.summary import DOUBT, LEVELS
 
 HOME = Path(__file__).resolve().parent.parent
 STUDIES = {

@@ -12,9 +12,9 @@ from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, measure, policy_rows
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan
-from factored_scaling.core.recommend import Recommendation, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.report.figures import bare_figure, dress_axes
 from factored_scaling.report.style import COLOURS, INK, MUTED, factor_places, save_figure
 from factored_scaling.report.surface import surface_figure

@@ -45,13 +45,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec, plan, run_on
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean, proxy_scores, rank_agreement
-from factored_scaling.core.recommend import predicted_score, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError
 from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.machine import limit_threads
+from factored_scaling.model.recommend import predicted_score, recommend
 from factored_scaling.policies.capacity import check_device
 from factored_scaling.policies.checkpoint import is_intact
 from factored_scaling.policies.diffusion import NAME, load_policy

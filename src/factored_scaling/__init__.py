@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from factored_scaling.core.curves import Curve, fit_power_law
     from factored_scaling.core.dataset import Dataset, Episode
     from factored_scaling.core.design import RunSpec, plan
-    from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
     from factored_scaling.core.results import Results
     from factored_scaling.core.scores import Result, Trial
     from factored_scaling.core.spec import Combination, Factor, StudySpec
     from factored_scaling.errors import FscError, InvalidInput
+    from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
     from factored_scaling.study import Study
 
 
@@ -35,17 +35,17 @@ _HOMES = {
     "Factor": "core.spec",
     "FscError": "errors",
     "InvalidInput": "errors",
-    "Recommendation": "core.recommend",
+    "Recommendation": "model.recommend",
     "Result": "core.scores",
     "Results": "core.results",
     "RunSpec": "core.design",
     "Study": "study",
     "StudySpec": "core.spec",
     "Trial": "core.scores",
-    "fit_curves": "core.recommend",
+    "fit_curves": "model.recommend",
     "fit_power_law": "core.curves",
     "plan": "core.design",
-    "recommend": "core.recommend",
+    "recommend": "model.recommend",
 }
 
 __all__ = [

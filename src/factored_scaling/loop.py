@@ -14,7 +14,6 @@ from typing import Any
 
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.recommend import Recommendation, predicted_score, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.scores import Result, result_of
 from factored_scaling.core.spec import StudySpec
@@ -22,6 +21,7 @@ from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.files import write_spec
 from factored_scaling.lab import DATASET_STRIDE, Lab, evaluation_sizes, policy_config
 from factored_scaling.machine import limit_threads
+from factored_scaling.model.recommend import Recommendation, predicted_score, recommend
 from factored_scaling.ports import Progress
 from factored_scaling.proxy import proxy_results
 from factored_scaling.study import Study

@@ -13,12 +13,12 @@ from typing import Any
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
-from factored_scaling.core.hindsight import Hindsight, hindsight
-from factored_scaling.core.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.scores import Result, Trial, result_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
+from factored_scaling.model.hindsight import Hindsight, hindsight
+from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.store import RoundRow, RunRow, Store
 from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
 

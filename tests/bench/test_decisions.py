@@ -14,8 +14,8 @@ from factored_scaling.bench.methods import Bench, UnknownMethod, parse_method
 from factored_scaling.bench.tables import Comparison
 from factored_scaling.bench.worlds import draw_world
 from factored_scaling.core.design import plan
-from factored_scaling.core.recommend import recommend
 from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.model.recommend import recommend
 
 OWN_FAMILIES = """
 import numpy as np

@@ -11,8 +11,8 @@ from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, Regime, measure, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan
-from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import factor_scores
+from factored_scaling.model.recommend import recommend
 
 
 @pytest.fixture(scope="module")

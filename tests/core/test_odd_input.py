@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from factored_scaling import FscError, Results, StudySpec, Trial, plan, recommend
-from factored_scaling.core.recommend import STRATEGIES
+from factored_scaling.model.recommend import STRATEGIES
 
 LETTERS = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])
 ODD = st.one_of(

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from factored_scaling.core.design import plan
-from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import NotEnoughData
+from factored_scaling.model.recommend import recommend
 from factored_scaling.report import ReportInput, run_lines
 
 VISUAL = ("table_texture", "lighting", "camera_pose", "distractor", "background")

@@ -9,11 +9,11 @@ import pytest
 from tests.report.cases import study
 
 from factored_scaling.cli.report import recommendations
-from factored_scaling.core.recommend import recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import SURE
-from factored_scaling.core.surface_report import DOUBT, SHOWN, Estimate
+from factored_scaling.model.posterior import SURE
+from factored_scaling.model.recommend import recommend
+from factored_scaling.model.summary import DOUBT, SHOWN, Estimate
 from factored_scaling.report import ReportInput, render, run_lines, save_figures
 from factored_scaling.report.surface import expected_orders, factor_words, surface_content, surface_figure
 

@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 from tests.web.conftest import client_of, measure
 
-from factored_scaling.core.recommend import recommend
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.recommend import recommend
 from factored_scaling.study import Study
 from factored_scaling.web import curves as module
 from factored_scaling.web.curves import Curves

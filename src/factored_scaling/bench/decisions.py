@@ -21,8 +21,8 @@ from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import Family, World, draw_world
 from factored_scaling.core.allocate import spend
 from factored_scaling.core.baselines import equal_tiers
-from factored_scaling.core.surface_report import LEVELS
 from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.model.summary import LEVELS
 
 _CHUNK = 10  # worlds per task of a worker process
 

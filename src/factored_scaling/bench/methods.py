@@ -16,12 +16,12 @@ from factored_scaling.core.allocate import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, demos_at, plan
-from factored_scaling.core.recommend import FITS, STANDS_OUT, STRATEGIES, fit_curves, recommend, report_curves
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
-from factored_scaling.core.surface import Surface, fit_surface
-from factored_scaling.core.surface_report import Estimate
 from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.recommend import FITS, STANDS_OUT, STRATEGIES, fit_curves, recommend, report_curves
+from factored_scaling.model.summary import Estimate
 
 SWITCH = "switch"
 DEFAULT = (

@@ -14,8 +14,12 @@ from factored_scaling.cli.show import json_option, percent, print_json, print_ta
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
-from factored_scaling.core.hindsight import Hindsight
-from factored_scaling.core.recommend import (
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.model.hindsight import Hindsight
+from factored_scaling.model.posterior import SURE
+from factored_scaling.model.recommend import (
     FITS,
     STRATEGIES,
     CurveReport,
@@ -25,11 +29,7 @@ from factored_scaling.core.recommend import (
     recommend,
     report_curves,
 )
-from factored_scaling.core.results import Results
-from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import SURE
-from factored_scaling.core.surface_report import SHOWN, SurfaceReport
-from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.model.summary import SHOWN, SurfaceReport
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
 

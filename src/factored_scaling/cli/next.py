@@ -9,11 +9,11 @@ import click
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text
 from factored_scaling.cli.target import Target, listed, study_argument
-from factored_scaling.core.next_step import Advice, Step, advise
-from factored_scaling.core.recommend import Recommendation, counted, recommend
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import fit_surface
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.acquisition import Advice, Step, advise
+from factored_scaling.model.posterior import fit_surface
+from factored_scaling.model.recommend import Recommendation, counted, recommend
 
 MARK = "←"
 

@@ -12,8 +12,8 @@ import click
 from factored_scaling.cli.target import Target
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.pool import capped, chosen_episodes, without
-from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.recommend import Recommendation
 
 VERB = "add"  # episodes of a pool are there already
 

@@ -13,8 +13,8 @@ import click
 from click.core import ParameterSource
 
 from factored_scaling.cli.show import percent, print_table
-from factored_scaling.core.recommend import evenly
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.recommend import evenly
 
 if TYPE_CHECKING:
     from factored_scaling.loop import Loop, LoopSettings, Outcome

@@ -16,9 +16,9 @@ from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
-    from factored_scaling.core.recommend import Recommendation
     from factored_scaling.core.results import Results
     from factored_scaling.core.spec import StudySpec
+    from factored_scaling.model.recommend import Recommendation
     from factored_scaling.report import OutcomeRow, RunLine
     from factored_scaling.study import Study
 
@@ -102,7 +102,7 @@ def recommendations(
     spec: StudySpec, measured: Results, budget: int, headline: str, weights: dict[str, float] | None
 ) -> dict[str, Recommendation]:
     """The headline first, then every other strategy that the scores allow. Without scores, Equal alone."""
-    from factored_scaling.core.recommend import STRATEGIES, recommend
+    from factored_scaling.model.recommend import STRATEGIES, recommend
 
     answers = {}
     first = headline if measured.rows else "equal"

@@ -15,8 +15,8 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
-    from factored_scaling.core.hindsight import Hindsight
     from factored_scaling.core.results import Results
+    from factored_scaling.model.hindsight import Hindsight
     from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.core.recommend import Recommendation
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.recommend import Recommendation
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.pages import templates
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg

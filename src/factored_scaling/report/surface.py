@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from factored_scaling.core.recommend import ALTERNATIVES, Recommendation
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import SURE
-from factored_scaling.core.surface_report import SHOWN, Estimate, FactorCurve, SurfaceReport
+from factored_scaling.model.posterior import SURE
+from factored_scaling.model.recommend import ALTERNATIVES, Recommendation
+from factored_scaling.model.summary import SHOWN, Estimate, FactorCurve, SurfaceReport
 from factored_scaling.report.figures import bare_figure, dress_axes
 from factored_scaling.report.style import COLOURS, INK, MUTED, PAPER, factor_places, inline_svg
 from factored_scaling.report.words import demo_words, gain_points, percent, plain

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from factored_scaling.core.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface_report import SurfaceReport
+from factored_scaling.model.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
+from factored_scaling.model.summary import SurfaceReport
 from factored_scaling.report.style import funded_labels
 
 _MEANING = {

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from factored_scaling.core.recommend import STRATEGIES, CurveReport, Recommendation, recommend
 from factored_scaling.core.results import Results
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import Surface, fit_surface
+from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation, recommend
 from factored_scaling.report.figures import Panel, panels, shared_limits
 from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import (

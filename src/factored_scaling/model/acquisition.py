@@ -18,10 +18,10 @@ from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import Surface
-from factored_scaling.core.surface_data import UNKNOWN_TRIALS
-from factored_scaling.core.surface_model import Floats
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.likelihood import UNKNOWN_TRIALS
+from factored_scaling.model.posterior import Surface
+from factored_scaling.model.response import Floats
 
 WORTH = 0.001  # of success that a policy or further trials must add, where nothing is said about costs
 CALIBRATION = (

@@ -13,8 +13,10 @@ from factored_scaling.core.allocate import Spending, spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface_data import Observations, Posterior, observe
-from factored_scaling.core.surface_model import (
+from factored_scaling.errors import NotEnoughData
+from factored_scaling.model.allocate import spend_well
+from factored_scaling.model.likelihood import Observations, Posterior, observe
+from factored_scaling.model.response import (
     NOISE_COMMON,
     NOISE_OWN,
     PRIORS,
@@ -27,9 +29,7 @@ from factored_scaling.core.surface_model import (
     forward,
     size_of,
 )
-from factored_scaling.core.surface_sample import Effort, sample
-from factored_scaling.core.surface_spend import spend_well
-from factored_scaling.errors import NotEnoughData
+from factored_scaling.model.sampler import Effort, sample
 
 EFFORT = Effort()
 # An order other than Equal must be no worse than Equal with this probability: a wrong one is worse than none.

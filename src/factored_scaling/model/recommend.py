@@ -13,10 +13,10 @@ from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import Surface, fit_surface
-from factored_scaling.core.surface_doubts import doubts
-from factored_scaling.core.surface_report import SurfaceReport, combination_gains, report_surface
 from factored_scaling.errors import NotEnoughData, UnknownName
+from factored_scaling.model.identifiability import doubts
+from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.summary import SurfaceReport, combination_gains, report_surface
 
 STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
 FITS = ("surface", "power-law")

@@ -10,8 +10,8 @@ import numpy as np
 from factored_scaling.core.results import Results, resolve
 from factored_scaling.core.scores import known_score, pooled
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface import fit_surface
-from factored_scaling.core.surface_report import Estimate
+from factored_scaling.model.posterior import fit_surface
+from factored_scaling.model.summary import Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from factored_scaling.core.surface_model import Floats, Kinds
+from factored_scaling.model.response import Floats, Kinds
 
 Target = Callable[[Floats, Kinds], tuple[Floats, Floats]]
 _KEEP = 0.6  # part of the draws that must stay effective from one step to the next

@@ -13,10 +13,10 @@ from factored_scaling import Results, StudySpec, plan
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.worlds import World, draw_world
-from factored_scaling.core.next_step import Advice, Step, advise
-from factored_scaling.core.surface import Surface, fit_surface
-from factored_scaling.core.surface_sample import Effort
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.acquisition import Advice, Step, advise
+from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.sampler import Effort
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.surface_model import (
+from factored_scaling.model.response import (
     NOISE_COMMON,
     NOISE_OWN,
     PROXY_GAIN,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from factored_scaling.core.allocate import Spending, inner_shares
-from factored_scaling.core.surface import SURE, Surface, no_worse
-from factored_scaling.core.surface_model import Floats
+from factored_scaling.model.posterior import SURE, Surface, no_worse
+from factored_scaling.model.response import Floats
 
 LEVELS = (0.5, 0.8, 0.95)
 SHOWN = 0.95  # of the intervals that are printed and drawn

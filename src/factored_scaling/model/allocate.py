@@ -9,8 +9,8 @@ import numpy as np
 
 from factored_scaling.core.allocate import Spending
 from factored_scaling.core.spec import Factor
-from factored_scaling.core.surface_model import Floats
 from factored_scaling.errors import InvalidInput
+from factored_scaling.model.response import Floats
 
 # Orders (R × N, whole demonstrations on top of those at hand) to what each is worth.
 Worth = Callable[[Floats], Floats]

@@ -11,9 +11,9 @@ import pytest
 
 from factored_scaling import InvalidInput, Results, StudySpec, fit_curves, recommend
 from factored_scaling.core.baselines import BASELINES
-from factored_scaling.core.recommend import STRATEGIES
 from factored_scaling.core.spec import Factor
 from factored_scaling.errors import NotEnoughData, UnknownFactor
+from factored_scaling.model.recommend import STRATEGIES
 
 FOUR = StudySpec(
     {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30},

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.surface import Surface
-from factored_scaling.core.surface_data import UNKNOWN_TRIALS, Cells, Observations
+from factored_scaling.model.likelihood import UNKNOWN_TRIALS, Cells, Observations
+from factored_scaling.model.posterior import Surface
 
 _BELIEF = "how demos are split there is belief, and scores per factor would tell"
 FAR = 4  # times the demonstrations at hand: the benchmark's worlds go to 3.3

@@ -9,12 +9,12 @@ import pytest
 
 from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
-from factored_scaling.core.surface import SURE, Surface, fit_surface, no_worse
-from factored_scaling.core.surface_data import Posterior, observe
-from factored_scaling.core.surface_model import NEAR, Floats, Parameters, draw_kinds, size_of
-from factored_scaling.core.surface_report import report_surface
-from factored_scaling.core.surface_sample import Effort
-from factored_scaling.core.surface_spend import spend_well
+from factored_scaling.model.allocate import spend_well
+from factored_scaling.model.likelihood import Posterior, observe
+from factored_scaling.model.posterior import SURE, Surface, fit_surface, no_worse
+from factored_scaling.model.response import NEAR, Floats, Parameters, draw_kinds, size_of
+from factored_scaling.model.sampler import Effort
+from factored_scaling.model.summary import report_surface
 
 NAMES = ("camera", "light", "table", "pose")
 SPEC = StudySpec(dict.fromkeys(NAMES, 30))

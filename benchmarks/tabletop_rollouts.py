@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from factored_scaling.machine import processor
-from factored_scaling.sim import TASKS, Condition, DemoRequest
+from factored_scaling.sim import TABLETOP_TASKS, Condition, DemoRequest
 from factored_scaling.sim.tabletop import TabletopTask, factors, make_task
 from factored_scaling.sim.tabletop.physics import start, step
 from factored_scaling.sim.tabletop.render import render
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     lines = ["# Tabletop: cost of environment-steps and frames", "", *_where(options.device, options.threads)]
-    for name in TASKS:
+    for name in TABLETOP_TASKS:
         lines += ["", *_table(make_task(name, None), options.device)]
     text = "\n".join(lines) + "\n"
     print(text, end="")

@@ -10,7 +10,7 @@ import torch
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
-from factored_scaling.sim import TASKS, Condition, DemoRequest, Task, load_task
+from factored_scaling.sim import TABLETOP_TASKS, Condition, DemoRequest, Task, load_task
 from factored_scaling.sim.tabletop import TabletopTask, arm, expert, factors, make_task
 from factored_scaling.sim.tabletop import render as render_module
 from factored_scaling.sim.tabletop import task as task_module
@@ -81,7 +81,7 @@ def test_a_demonstration_does_not_depend_on_its_neighbours(name: str, size: int)
     assert not np.array_equal(together.images[0], task.demonstrate([DemoRequest("x", None, 999)]).images[0])
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TABLETOP_TASKS)
 def test_a_first_frame_does_not_depend_on_its_neighbours(name: str) -> None:
     task = load_task(name, 37)
     conditions = _conditions(task, 41)
@@ -110,7 +110,7 @@ def test_parts_of_any_size_give_the_same_frames_and_scores(monkeypatch: pytest.M
     assert max(replay.batches) == 3
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TABLETOP_TASKS)
 def test_shapes_and_ranges_are_what_the_task_says(name: str) -> None:
     task = load_task(name)
     table = task.demonstrate(_requests(task, 9))
@@ -125,7 +125,7 @@ def test_shapes_and_ranges_are_what_the_task_says(name: str) -> None:
     assert (table.action <= np.array(arm.UPPER_LIMIT)).all()
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TABLETOP_TASKS)
 def test_demonstrations_are_smooth_and_their_actions_are_reached(name: str) -> None:
     task = load_task(name, 32)
     table = task.demonstrate(_requests(task, 18))
@@ -135,7 +135,7 @@ def test_demonstrations_are_smooth_and_their_actions_are_reached(name: str) -> N
         assert (np.abs(np.diff(actions, axis=0)) < np.array(arm.RATE_LIMIT)).all()
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TABLETOP_TASKS)
 def test_the_expert_succeeds_under_every_held_out_setting(name: str) -> None:
     task = make_task(name, 16)
     for factor in (None, *task.factors):
@@ -144,7 +144,7 @@ def test_the_expert_succeeds_under_every_held_out_setting(name: str) -> None:
         assert np.mean(scores) >= 0.95, factor
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TABLETOP_TASKS)
 def test_the_expert_succeeds_at_its_first_attempt_in_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load_task(name, 16)
     attempts: list[int] = []

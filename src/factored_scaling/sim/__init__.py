@@ -1,11 +1,18 @@
-"""Simulators. Importing this loads none of them; `load_task` loads the one that is asked for."""
+"""Simulators. Importing this loads none of them; `load_task` loads the one that is asked for.
+
+A task is registered under its name with a factory `make_task(name, image_size)`. Packages add tasks with an entry point
+in the group `factored_scaling.tasks`; `package.module:make_task` works without one.
+"""
 
 from __future__ import annotations
 
+from typing import cast
+
 from factored_scaling.errors import UnknownTask
+from factored_scaling.plugins import Registry
 from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
 
-TASKS = ("tabletop/pick-place", "tabletop/insert")
+TABLETOP_TASKS = ("tabletop/pick-place", "tabletop/insert")
 MANISKILL_TASKS = (
     "maniskill/pick-place",
     "maniskill/peg-visual",
@@ -13,19 +20,19 @@ MANISKILL_TASKS = (
     "maniskill/pull-visual",
     "maniskill/pull-spatial",
 )
+TASKS = Registry(
+    "factored_scaling.tasks",
+    "task",
+    {
+        **dict.fromkeys(TABLETOP_TASKS, "factored_scaling.sim.tabletop:make_task"),
+        **dict.fromkeys(MANISKILL_TASKS, "factored_scaling.sim.maniskill:make_task"),
+    },
+)
 
 
 def load_task(name: str, image_size: int | None = None) -> Task:
-    """The task registered under `name`, e.g. `tabletop/pick-place` or `maniskill/pull-visual`."""
-    if name in MANISKILL_TASKS:
-        from factored_scaling.sim.maniskill import make_task as make_maniskill_task
-
-        return make_maniskill_task(name, image_size)
-    if name not in TASKS:
-        raise UnknownTask(name, (*TASKS, *MANISKILL_TASKS))
-    from factored_scaling.sim.tabletop import make_task
-
-    return make_task(name, image_size)
+    """The task registered under `name`, e.g. `tabletop/pick-place`, with square pictures of `image_size` pixels."""
+    return cast(Task, TASKS.load(name, UnknownTask)(name, image_size))
 
 
-__all__ = ["MANISKILL_TASKS", "TASKS", "Act", "Condition", "DemoRequest", "Task", "load_task"]
+__all__ = ["MANISKILL_TASKS", "TABLETOP_TASKS", "TASKS", "Act", "Condition", "DemoRequest", "Task", "load_task"]

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# what a terminal obeys instead of showing: control characters without tab and line feed, separators of lines and
+# paragraphs, changes of the direction of writing, and halves of characters, which cannot be written at all
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """`text` with control characters written out (`\\x1b`), so that a terminal shows them and does not obey them."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """`text` as one printable line, cut to `longest` characters."""
+    line = printable(" ".join(text.split()))
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 class FscError(Exception):
@@ -20,7 +36,7 @@ class FscError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         whole = f"{text}; {self.hint}" if self.hint else text
-        return " ".join(whole.split())  # one line, whatever a user put into a name
+        return one_line(whole)  # whatever a user put into a name
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.what, self.where, self.hint)

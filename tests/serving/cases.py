@@ -33,9 +33,9 @@ class CountingSession:
 
     def infer(self, observation: Mapping[str, Any]) -> Mapping[str, Any]:
         if "refuse" in observation:
-            raise InvalidInput("no such thing", where="observation.refuse")
+            raise InvalidInput(f"no such thing: {observation['refuse']}", where="observation.refuse")
         if "break" in observation:
-            raise ZeroDivisionError("inside the policy")
+            raise ZeroDivisionError(f"inside the policy: {observation['break']}")
         self._count += 1
         return {"actions": np.full((4, 2), self._count, dtype=np.float32)}
 

@@ -88,7 +88,7 @@ def test_scores_over_the_wire_are_those_at_home(home: tuple[Path, Lab], client: 
     [
         ({"images": np.zeros((1, 8, 8, 3), np.uint8)}, r"observation\.images: expected shape \(1, 32, 32, 3\)"),
         ({"images": np.zeros((1, 32, 32, 3), np.float32)}, "expected uint8, not float32"),
-        ({"images": "picture"}, "expected uint8"),
+        ({"images": "picture"}, r"observation\.images: expected numbers, not .picture."),
         ({"state": np.zeros(99)}, r"observation\.state: expected \d+ finite numbers"),
         ({"state": [float("nan")] * 3}, "finite"),
         ({"state": "here"}, "expected numbers"),

@@ -65,7 +65,7 @@ def test_a_new_connection_is_a_new_episode_and_takes_over(server: PolicyServer) 
         (seen(0, extra=1), "unknown key 'extra'"),
         ({**seen(0), CAMERA: np.zeros((8, 8, 3), np.uint8)}, r"expected uint8 of shape \(16, 16, 3\)"),
         ({**seen(0), "observation.state": np.zeros(4)}, "expected 3 finite numbers"),
-        ({**seen(0), "observation.state": "here"}, "expected 3 finite numbers"),
+        ({**seen(0), "observation.state": "here"}, "expected numbers, not 'here'"),
         (seen(0, prompt="break"), "RuntimeError: inside LeRobot"),
     ],
 )

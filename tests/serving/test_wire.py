@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from factored_scaling.errors import InvalidInput
 from factored_scaling.serving.wire import pack, unpack
 
-KINDS = st.sampled_from(["u1", "<i4", ">i8", "<f4", "<f8", "?", "<U5", "S3"])
+KINDS = st.sampled_from(["u1", "<i4", ">i8", "<f4", "<f8", "?"])
 
 
 @given(arrays.arrays(KINDS, arrays.array_shapes(min_dims=0, min_side=0)))
@@ -58,7 +58,9 @@ def test_what_is_no_plain_data_is_not_sent(value: Any) -> None:
         ({b"shape": (2, 2)}, r"shape \(2, 2\) .* in 24 bytes"),
         ({b"shape": (-2, -3)}, "shape"),
         ({b"shape": 6}, "shape 6"),
-        ({b"shape": (2**40, 2**40)}, "in 24 bytes"),
+        ({b"shape": (2**30, 2**30)}, "in 24 bytes"),
+        ({b"shape": (2**40, 2**40)}, "shape"),
+        ({b"dtype": "|S4"}, r"type '\|S4'.*send numbers or bools"),
         ({b"data": "text"}, "in 0 bytes"),
     ],
 )

@@ -154,14 +154,14 @@ def evaluate_command(
     with PolicyClient(address, _key(key_file), patience=wait) as client:
         from factored_scaling.serving.evaluate import Keys, evaluate_served  # loads torch: not before a server is there
 
-        lab = Lab(task, Path.cwd(), image_size=image_size or client.metadata.get("height"))
-        steps = execute or client.metadata.get("execute")
+        lab = Lab(task, Path.cwd(), image_size=image_size or client.said("height", 8, 4096))
+        steps = execute or client.said("execute", 1, 10_000)
         if steps is None:
             raise InvalidInput("the policy does not say how many actions to carry out", where="--execute")
         keys = Keys(cameras, state_key, prompt) if cameras else None
         if keys is not None and len(cameras) != lab.task.cameras:
             raise InvalidInput(f"cameras of {task}: {lab.task.cameras}, not {len(cameras)}", where="--camera")
-        trials = list(evaluate_served(client, lab, evaluation, int(steps), Bars.single, seed, keys))
+        trials = list(evaluate_served(client, lab, evaluation, steps, Bars.single, seed, keys))
     if result is not None:
         import json
 

@@ -17,3 +17,4 @@ except ImportError:
 PORT = 8000  # openpi's
 MOST_BYTES = 64 * 1024 * 1024  # of one message; far above any observation
 KIND = "factored-scaling diffusion-policy"  # what the metadata of our policies says
+LONGEST_ERROR = 500  # characters of an error, which is one line

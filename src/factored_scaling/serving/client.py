@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from factored_scaling.errors import InvalidInput, PolicyError
-from factored_scaling.serving import MOST_BYTES, PORT
+from factored_scaling.core.checks import real, shown
+from factored_scaling.errors import InvalidInput, PolicyError, one_line
+from factored_scaling.serving import LONGEST_ERROR, MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
 OPENING = 10.0  # seconds in which a machine that neither refuses nor answers must have opened the connection
@@ -48,6 +49,17 @@ class PolicyClient:
         """Say goodbye."""
         self._held.close()
 
+    def said(self, name: str, least: int, most: int) -> int | None:
+        """A whole number of the metadata; None where the policy does not give it."""
+        value = self.metadata.get(name)
+        if value is None:
+            return None
+        number = real(value)
+        if number is None or not least <= number <= most or number != int(number):
+            what = f"the metadata's {name} must be a whole number of {least} to {most}, not {shown(value)}"
+            raise PolicyError(what, where=self.address)
+        return int(number)
+
     def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
         """The policy's answer; its action chunk is under `actions`."""
         try:
@@ -64,11 +76,11 @@ class PolicyClient:
         except ConnectionClosed as error:
             raise self._closed(error) from None
         if isinstance(message, str):
-            raise PolicyError(f"the policy answered with an error: {message[-2000:]}", where=self.address)
+            raise PolicyError(f"the policy answered with an error: {_last_line(message)}", where=self.address)
         try:
             answer = unpack(message)
         except InvalidInput as error:
-            raise PolicyError(f"the answer {error.what}", where=self.address) from None
+            raise PolicyError(f"the answer {one_line(error.what, LONGEST_ERROR)}", where=self.address) from None
         if not isinstance(answer, dict):
             raise PolicyError(f"the answer is a {type(answer).__name__}", where=self.address)
         return answer
@@ -76,6 +88,12 @@ class PolicyClient:
     def _closed(self, error: ConnectionClosed) -> PolicyError:
         reason = error.rcvd.reason if error.rcvd is not None and error.rcvd.reason else "no reason given"
         return PolicyError(f"the connection was closed ({reason})", where=self.address, hint="is the server still up?")
+
+
+def _last_line(message: str) -> str:
+    """What a server's error says in the end: openpi's sends a whole traceback."""
+    lines = message.strip().splitlines()
+    return one_line(lines[-1], LONGEST_ERROR) if lines else "it does not say which"
 
 
 def full_address(text: str) -> str:
@@ -107,8 +125,11 @@ def _connected(address: str, key: str | None, patience: float, held: ExitStack) 
             code = error.response.status_code
             hint = "give its key" if code == 401 else "is this a policy server?"
             raise PolicyError(f"the server refused the connection ({code})", where=address, hint=hint) from None
-        except (InvalidURI, InvalidHandshake) as error:
-            raise PolicyError(f"no policy server ({error})", where=address) from None
+        except (InvalidURI, InvalidHandshake, ConnectionClosed) as error:
+            # a server that is just ending may close the connection before it has answered
+            if not isinstance(error, InvalidMessage | ConnectionClosed) or time.monotonic() >= end:
+                raise PolicyError(f"no policy server ({one_line(str(error))})", where=address) from None
+            time.sleep(0.1)
         except (OSError, TimeoutError) as error:
             if time.monotonic() >= end:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

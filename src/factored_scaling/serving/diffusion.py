@@ -15,6 +15,7 @@ from factored_scaling.core.checks import real, shown
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.policies.diffusion import Actor, DiffusionPolicy, load_policy
 from factored_scaling.serving import KIND
+from factored_scaling.serving.wire import numbers
 
 _KEYS = ("images", "state", "seed", "trial")
 _IGNORED = ("prompt",)  # openpi's clients send one; this policy knows a single task
@@ -87,18 +88,15 @@ class DiffusionSession:
         return {"actions": chunk if several else chunk[0]}
 
     def _state(self, given: Any) -> NDArray[np.float32]:
-        try:
-            state = np.array(given, dtype=np.float32)
-        except (TypeError, ValueError):
-            raise InvalidInput("expected numbers", where="observation.state") from None
+        state = numbers(given, "observation.state")
         size = self._policy.shape[3]
         if state.ndim not in (1, 2) or state.shape[-1] != size or not len(state) or not np.isfinite(state).all():
             raise InvalidInput(f"expected {size} finite numbers, not shape {state.shape}", where="observation.state")
-        return state
+        return state.astype(np.float32)
 
     def _images(self, given: Any, count: int, several: bool) -> NDArray[np.uint8]:
         cameras, height, width = self._policy.shape[:3]
-        images = np.asarray(given)
+        images = numbers(given, "observation.images")
         if images.dtype != np.uint8:
             raise InvalidInput(f"expected uint8, not {images.dtype}", where="observation.images")
         if cameras == 1 and images.ndim == 3 + several:
@@ -119,7 +117,8 @@ class DiffusionSession:
                 raise InvalidInput(f"expected a whole number, not {shown(seed)}", where="observation.seed")
             if int(number) != self._actor.seed:
                 self._actor = self._policy.actor(int(number))
-        rows = np.atleast_1d(np.asarray(observation.get("trial", np.arange(count) + self._connection)))
+        trial = observation.get("trial", np.arange(count) + self._connection)
+        rows = np.atleast_1d(numbers(trial, "observation.trial"))
         if rows.shape != (count,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= 2**20:
             raise InvalidInput("expected a whole number below 2²⁰ per trial", where="observation.trial")
         return rows.astype(np.int64)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from factored_scaling.core.scores import Trial
-from factored_scaling.errors import PolicyError
+from factored_scaling.errors import InvalidInput, PolicyError
 from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.ports import Progress
 from factored_scaling.serving import KIND
 from factored_scaling.serving.client import PolicyClient
+from factored_scaling.serving.wire import numbers
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RemoteActor:
         self._seed = seed
         self._size = action_size
         self._keys = keys
-        if keys is None and client.metadata.get("kind") != KIND:
+        if keys is None and str(client.metadata.get("kind")) != KIND:
             hint = "say under which names it wants pictures and state"
             raise PolicyError("this policy is not one of ours", where=client.address, hint=hint)
 
@@ -61,13 +62,16 @@ class RemoteActor:
 
     def _actions(self, observation: Mapping[str, Any], shape: Sequence[int]) -> Any:
         answer = self._client.infer(observation)
-        actions = np.array(answer.get("actions", ()), dtype=np.float32)
+        try:
+            actions = numbers(answer.get("actions", ()), "actions")
+        except InvalidInput as error:
+            raise PolicyError(f"the answer's {error.where}: {error.what}", where=self._client.address) from None
         sizes = zip(shape, actions.shape, strict=False)
         fits = actions.ndim == len(shape) and all(wanted in (-1, size) for wanted, size in sizes)
         if not fits or not actions.size or not np.isfinite(actions).all():
             what = f"expected actions of {shape[-1]} finite numbers, not shape {actions.shape}"
             raise PolicyError(what, where=self._client.address)
-        return actions
+        return actions.astype(np.float32)
 
 
 def evaluate_served(

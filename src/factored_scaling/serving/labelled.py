@@ -6,8 +6,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from factored_scaling.core.checks import named
 from factored_scaling.errors import InvalidInput, PolicyError, UnknownName
 from factored_scaling.serving.server import Served, Session
+from factored_scaling.serving.wire import flag
 
 KIND = "factored-scaling policies by label"
 
@@ -49,9 +51,9 @@ class ServedByLabel:
 
     def policy(self, label: object) -> Served:
         """The policy with this label."""
-        if label not in self._loaders:
-            raise UnknownLabel(str(label), sorted(self._loaders), where="observation.policy")
-        name = str(label)
+        name = named(label)
+        if name not in self._loaders:
+            raise UnknownLabel(name, sorted(self._loaders), where="observation.policy")
         loaded = self._loaded.pop(name, None)
         while self._keep is not None and len(self._loaded) >= self._keep:
             oldest = self._loaded.pop(next(iter(self._loaded)))
@@ -75,7 +77,7 @@ class LabelledSession:
         label = observation.get("policy", "")
         try:
             policy = self._policies.policy(label)
-            if self._session is None or policy is not self._policy or observation.get("reset"):
+            if self._session is None or policy is not self._policy or flag(observation, "reset"):
                 self._policy, self._session = policy, policy.session()
             return self._session.infer(rest) if rest else {"ready": True}
         except InvalidInput:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import factored_scaling.trainers.elsewhere as elsewhere
 from factored_scaling.errors import InvalidInput, PolicyError, UnknownName
+from factored_scaling.serving.wire import flag, numbers
 from factored_scaling.trainers.lerobot import read_checkpoint
 
 KIND = "factored-scaling lerobot-policy"
@@ -98,7 +99,7 @@ class ServedLerobot:
             reset = False
         asked = {name: self._feature(name, observation) for name in self._shapes}
         asked["task"] = np.array(str(observation.get("prompt", "")))
-        if reset or observation.get("reset"):
+        if reset or flag(observation, "reset"):
             asked["reset"] = np.array(True)
         self._send(asked)
         answer = self._receive()
@@ -117,7 +118,7 @@ class ServedLerobot:
         where = f"observation[{name!r}]"
         if name not in observation:
             raise InvalidInput("is missing", where=where, hint="the metadata says what is expected")
-        values = np.asarray(observation[name])
+        values = numbers(observation[name], where)
         if len(shape) == 3:
             expected = (*shape[1:], 3)
             if values.dtype != np.uint8 or values.shape != expected:
@@ -125,7 +126,7 @@ class ServedLerobot:
                     f"expected uint8 of shape {expected}, not {values.dtype} {values.shape}", where=where
                 )
             return values
-        if values.dtype.kind not in "biuf" or values.size != math.prod(shape) or not np.isfinite(values).all():
+        if values.size != math.prod(shape) or not np.isfinite(values).all():
             raise InvalidInput(f"expected {math.prod(shape)} finite numbers, not shape {values.shape}", where=where)
         return values.astype(np.float32).reshape(shape)
 

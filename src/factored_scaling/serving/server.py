@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
+import socket
 import threading
 import time
 import traceback
@@ -16,15 +18,21 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, serve
 
-from factored_scaling.errors import FscError, InvalidInput
+from factored_scaling.errors import FscError, InvalidInput, one_line
 from factored_scaling.machine import in_url, is_loopback
-from factored_scaling.serving import MOST_BYTES, PORT
+from factored_scaling.serving import LONGEST_ERROR, MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
 _INTERNAL_ERROR = 1011  # of the websocket protocol
+MOST_CONNECTIONS = 128  # at once, each with threads of its own; robots are few
+_OPENING = 5.0  # seconds in which a connection must have said what it wants
+_PAUSE = 0.1  # seconds until another look whether there is room again
 _QUIET = logging.getLogger("factored_scaling.serving")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False  # connections that come and go are no news
+
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)  # errors of `accept` that pass
 
 
 class Session(Protocol):
@@ -52,7 +60,8 @@ class PolicyServer:
     """Serves in threads of its own from `with PolicyServer(policy) as server:` until the block ends.
 
     One inference runs at a time. Without a `key` it serves this machine only; with one, clients must send
-    `Authorization: Api-Key KEY`, as openpi's does. Pages of a browser are refused.
+    `Authorization: Api-Key KEY`, as openpi's does. Pages of a browser are refused. Connections beyond MOST_CONNECTIONS
+    wait until there is room.
     """
 
     def __init__(self, policy: Served, host: str = "127.0.0.1", port: int = PORT, key: str | None = None) -> None:
@@ -63,12 +72,14 @@ class PolicyServer:
         self._key = key
         self._busy = threading.Lock()
         try:
+            listening = _Listening(host, port)
             self._server: Server = serve(
                 self._talk,
-                host,
-                port,
+                sock=listening,
                 compression=None,  # pictures do not get smaller by it, and a robot waits
                 max_size=MOST_BYTES,
+                max_queue=1,  # a client that does not wait for answers must not fill the memory
+                open_timeout=_OPENING,
                 origins=[None],
                 process_request=self._admit,
                 server_header=None,
@@ -77,7 +88,7 @@ class PolicyServer:
         except OSError as error:
             what, hint = f"cannot listen ({error.strerror or error})", "is another server there? --port chooses another"
             raise InvalidInput(what, where=f"{host}:{port}", hint=hint) from None
-        self.address = f"ws://{in_url(host)}:{self._server.socket.getsockname()[1]}"
+        self.address = f"ws://{in_url(host)}:{listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> PolicyServer:
@@ -106,8 +117,9 @@ class PolicyServer:
                 connection.send(self._answer(session, message))
         except ConnectionClosed:
             return
-        except Exception:
-            connection.send(f"the policy failed: {traceback.format_exc()}")
+        except Exception as error:
+            traceback.print_exc()  # for who runs the server; clients get one line
+            connection.send(one_line(f"the policy failed: {type(error).__name__}: {error}", LONGEST_ERROR))
             connection.close(_INTERNAL_ERROR, "the policy failed")
 
     def _answer(self, session: Session, message: str | bytes) -> bytes | str:
@@ -124,4 +136,41 @@ class PolicyServer:
                 taken = time.perf_counter() - begun
             return pack({**answer, "server_timing": {"infer_ms": taken * 1000}})
         except FscError as error:
-            return str(error)
+            return one_line(str(error), LONGEST_ERROR)
+
+
+class _Listening(socket.socket):
+    """The server's socket, which takes no more connections while there are too many.
+
+    They wait in the system's queue, until one ends or has not said what it wants in time. websockets ends its
+    server at the first error of `accept`, also when descriptors run out for a moment; this does not.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        made = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        super().__init__(made.family, made.type, made.proto, made.detach())
+        self.settimeout(_PAUSE)  # who waits here notices that the socket was closed
+        self._connections: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection, once there is room for it; OSError when this socket was closed."""
+        while True:
+            self._connections = [one for one in self._connections if one.fileno() != -1]  # the others were closed
+            if len(self._connections) >= _most_connections() and self.fileno() != -1:
+                time.sleep(_PAUSE)
+                continue
+            try:
+                connection, address = super().accept()
+                self._connections.append(connection)
+                return connection, address
+            except OSError as error:
+                if not isinstance(error, TimeoutError) and error.errno not in _PASSING:
+                    raise
+                time.sleep(_PAUSE)
+
+
+def _most_connections() -> int:
+    """As many as there are descriptors for: each takes four."""
+    import resource
+
+    return max(1, min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))

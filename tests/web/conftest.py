@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -108,18 +109,26 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     """Start `fsc serve …` and wait for the address it prints."""
     started: list[Served] = []
 
-    def start(*arguments: str | Path) -> Served:
+    def start(*arguments: str | Path, files: int | None = None, log: Path | None = None) -> Served:
+        """`files` limits its descriptors; what it logs goes to `log` instead of after what it prints."""
         command = [sys.executable, "-m", "factored_scaling", "serve", *map(str, arguments)]
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
+
+        def prepare() -> None:
             # a shell starts what runs in its background deaf to Ctrl-C, and children inherit that
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            if files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+        with contextlib.ExitStack() as open_:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if log is None else open_.enter_context(log.open("wb")),
+                text=True,
+                env=environment,
+                preexec_fn=prepare,
+            )
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"http://\S+", line)

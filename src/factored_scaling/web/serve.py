@@ -120,17 +120,19 @@ def server_for(study: Study, access: Access) -> uvicorn.Server:
     """All that takes time before serving. An interrupt in the middle of an import can get lost, so this comes first."""
     import uvicorn
 
+    from factored_scaling.web import limits
     from factored_scaling.web.app import create_app
 
     config = uvicorn.Config(
         create_app(study, access),
-        http="h11",
+        http=limits.LimitedProtocol,
         ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,  # the link that a phone opens holds the token
         server_header=False,
-        timeout_keep_alive=30,
+        backlog=limits.BACKLOG,
         timeout_graceful_shutdown=5,
     )
+    limits.limit_logs()
     return uvicorn.Server(config)

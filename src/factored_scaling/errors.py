@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def has_control_characters(text: str) -> bool:
+    """Whether `text` has anything in it that a terminal obeys, or more than one line."""
+    return _UNSEEN.search(text) is not None or "\n" in text or "\t" in text
+
+
 def one_line(text: str, longest: int | None = None) -> str:
     """`text` as one printable line, cut to `longest` characters."""
     line = printable(" ".join(text.split()))

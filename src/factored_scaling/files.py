@@ -107,7 +107,10 @@ def read_episodes(path: Path) -> Dataset:
             key = "episode" if "episode" in cells else "id"
             if not cells[key]:
                 raise InvalidInput("missing", where=f"{place}, column {key}")
-            episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
+            try:
+                episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
+            except InvalidInput as error:
+                raise error.at(f"{place}, column {key}") from None
         return Dataset(tuple(episodes))
     except InvalidInput as error:
         raise (error if error.where.startswith(_name(path)) else error.at(_name(path))) from None

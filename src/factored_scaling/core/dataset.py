@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.core.checks import shown
+from factored_scaling.errors import InvalidInput, has_control_characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,12 @@ class Episode:
 
     id: str
     factor: str | None = None
+
+    def __post_init__(self) -> None:
+        # ids stand in files of one per line, on command lines and in terminals
+        if not isinstance(self.id, str) or not self.id or has_control_characters(self.id):
+            what = f"episode id {shown(self.id)} has a control character" if self.id else "an episode has no id"
+            raise InvalidInput(what, hint="ids are texts of one line, such as file names")
 
 
 @dataclass(frozen=True, slots=True)

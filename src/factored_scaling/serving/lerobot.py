@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ import factored_scaling.trainers.elsewhere as elsewhere
 from factored_scaling.errors import InvalidInput, PolicyError, UnknownName
 from factored_scaling.serving.wire import flag, numbers
 from factored_scaling.trainers.lerobot import read_checkpoint
+from factored_scaling.trainers.process import outside_environment
 
 KIND = "factored-scaling lerobot-policy"
 
@@ -46,7 +46,7 @@ class ServedLerobot:
         command = [str(python), str(Path(elsewhere.__file__).with_name("jobs.py")), self._plan.name]
         self._child = subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {})},
+            env={**outside_environment(), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

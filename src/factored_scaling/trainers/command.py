@@ -18,7 +18,7 @@ from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome, measured, read_outcome
 from factored_scaling.trainers.process import Hear
 from factored_scaling.trainers.steps import PLACEHOLDERS, Step
-from factored_scaling.trainers.template import check, fill, plain, words
+from factored_scaling.trainers.template import check, check_ids, fill, plain, words
 
 MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and the next may take their folders
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
@@ -100,7 +100,9 @@ class CommandTrainer:
         return {"kind": "command", "command": list(self.settings.command), "evaluate": list(self.settings.evaluate)}
 
     def check(self, episodes: Sequence[str]) -> None:
-        """A command is given ids alone: that the study's dataset still holds them is looked at here."""
+        """Every id can be put where the commands want it, and the study's dataset still holds them all."""
+        for name in ("command", "evaluate", "resume"):
+            check_ids(getattr(self.settings, name), episodes, f"trainer.{name}")
         if self.settings.dataset:
             found_in(self.folder / Path(self.settings.dataset).expanduser(), episodes)
 

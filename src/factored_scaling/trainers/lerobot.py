@@ -8,7 +8,6 @@ those of `MISINDEXED` wherever a policy drops the ends of episodes, as the diffu
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -27,7 +26,7 @@ from factored_scaling.trainers.command import CommandSettings, listener
 from factored_scaling.trainers.embedder import LerobotEmbedder, ProxySettings
 from factored_scaling.trainers.episodes import found_in
 from factored_scaling.trainers.outcome import Outcome, measured
-from factored_scaling.trainers.process import Hear
+from factored_scaling.trainers.process import Hear, outside_environment
 from factored_scaling.trainers.steps import Step
 from factored_scaling.trainers.template import fill
 
@@ -243,7 +242,7 @@ class LerobotTrainer:
         settings = self.settings
         if settings.proxy is None:
             return None
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **settings.common.environment}
+        environment = {**outside_environment(), "PYTHONUNBUFFERED": "1", **settings.common.environment}
         return LerobotEmbedder(settings.proxy, settings.python, settings.dataset, environment, self._device, progress)
 
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
@@ -286,7 +285,7 @@ class LerobotTrainer:
 def lerobot_version(python: Path, environment: Mapping[str, str]) -> str:
     """The version of LeRobot that this Python has; an error when it has none, or one that is too old."""
     try:
-        own = {**os.environ, **environment}
+        own = {**outside_environment(), **environment}
         done = subprocess.run([python, "-c", _VERSION], env=own, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InvalidInput(f"cannot be run ({error})", where=f"trainer.python: {python}") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.files import write_text
-from factored_scaling.trainers.process import Hear, run_command
-from factored_scaling.trainers.template import Value, fill, plain
+from factored_scaling.trainers.process import Hear, outside_environment, run_command
+from factored_scaling.trainers.template import Value, fill_text, plain
+from factored_scaling.trainers.watchdog import end_all
 
 PLACEHOLDERS = (
     "episodes",
@@ -90,10 +92,10 @@ class Step:
         """The program's environment: ours, what the placeholders say, and the study's own settings, filled in."""
         return {
             "PYTHONUNBUFFERED": "1",  # or a Python program's progress arrives in lumps of 8 kB
-            **os.environ,
+            **outside_environment(),
             **{f"FSC_{name.upper()}": str(values[name]) for name in _TOLD},
             "FSC_RESUME": "1" if resuming else "0",
-            **{key: " ".join(fill([text], values, "trainer.environment")) for key, text in own.items()},
+            **{key: fill_text(text, values, f"trainer.environment.{key}") for key, text in own.items()},
         }
 
     def carry_out(
@@ -108,15 +110,25 @@ class Step:
         """Run the program; `check` looks at what it left before the step counts as finished."""
         if not directory.is_dir():
             raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
+        self._end_leftovers()
         note = {
             "command": list(command),
             "directory": str(directory),
             "resumed": environment["FSC_RESUME"] == "1",
             "began": time.time(),
+            "mark": uuid.uuid4().hex,
         }
         write_text(self.folder / f"{self.name}.begun.json", json.dumps(note, indent=1) + "\n")
         self.result.unlink(missing_ok=True)  # what an attempt that failed may have left
-        run_command(command, directory, environment, self.folder / f"{self.name}.log", hear, patience)
+        log = self.folder / f"{self.name}.log"
+        run_command(command, directory, environment, log, hear, patience, str(note["mark"]))
         check()
         ended = {**note, "ended": time.time()}
         write_text(self.folder / f"{self.name}.finished.json", json.dumps(ended, indent=1) + "\n")
+
+    def _end_leftovers(self) -> None:
+        """End what an earlier attempt has left on this machine when its worker and its watchdog were both killed."""
+        with contextlib.suppress(OSError, ValueError):
+            note = json.loads((self.folder / f"{self.name}.begun.json").read_text(encoding="utf-8"))
+            if isinstance(note, dict) and isinstance(note.get("mark"), str):
+                end_all(note["mark"])

@@ -1,4 +1,7 @@
-"""Command lines with placeholders. No shell reads them: what is filled in is never split or expanded."""
+"""Command lines with placeholders. No shell reads them: what is filled in is never split or expanded.
+
+A word may itself be a program, as in `bash -c '…'`. There, only texts that no shell would act on are filled in.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,12 @@ from factored_scaling.errors import InvalidInput, UnknownName
 # {name} is filled in and {{name}} becomes {name}; all other braces are the command's own
 _NAME = r"[a-z_]+(?:\.\w+)*\*?"
 _PART = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
+# signs that a word is a program, or a piece of one, and texts that mean nothing but themselves in any
+_PROGRAM = re.compile(r"""[\s;|&$()<>"'`\\]""")
+_HARMLESS = re.compile(r"(?!-)[\w@%+=:,./-]*")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "fish")
+_SHELL_ELSEWHERE = ("ssh", "rsh", "eval")  # they join their words, and a shell reads the line
+_OWN = ("policy.", "evaluation.")  # from the same study.yaml as the command, and may be pieces of a program
 LONGEST_ARGUMENT = 120_000  # bytes; Linux takes a little more
 
 Value = str | Sequence[str]
@@ -59,20 +68,74 @@ def check(command: Sequence[str], known: Sequence[str], where: str) -> None:
 def fill(command: Sequence[str], values: Mapping[str, Value], where: str) -> list[str]:
     """The words with every placeholder filled in; one that stands for several words becomes several words."""
     filled: list[str] = []
-    for word in command:
+    for index, word in enumerate(command):
+        if _is_program(command, index):
+            _refuse_harmful(word, values, where)
         alone = _PART.fullmatch(word)
         value = values.get(alone[2]) if alone is not None and alone[2] else None
         if value is not None and not isinstance(value, str):
             filled += value
         else:
-            filled.append(_PART.sub(lambda match: _text(match, values), word))
-    for word in filled:
-        if len(word.encode()) > LONGEST_ARGUMENT:
-            hint = "use {episodes_file}, which holds one id per line"
-            raise InvalidInput(
-                f"a word of {len(word.encode())} bytes is too long for a command line", where=where, hint=hint
-            )
+            filled.append(fill_text(word, values, where))
     return filled
+
+
+def fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
+    """A text with every placeholder filled in."""
+    word = _PART.sub(lambda match: _text(match, values), text)
+    if len(word.encode()) > LONGEST_ARGUMENT:
+        what = f"a word of {len(word.encode())} bytes is too long for a command line"
+        raise InvalidInput(what, where=where, hint="use {episodes_file}, which holds one id per line")
+    return word
+
+
+def check_ids(command: Sequence[str], ids: Sequence[str], where: str) -> None:
+    """Every id can stand where the command line wants it."""
+    for index, word in enumerate(command):
+        names = [match[2] for match in _PART.finditer(word) if match[2] in ("episodes", "episodes*")]
+        if not names:
+            continue
+        if _is_program(command, index):
+            _refuse_harmful(word, dict.fromkeys(names, tuple(ids)), where)
+        comma = [id_ for id_ in ids if "," in id_]
+        if "episodes" in names and comma:
+            what = f"{{episodes}} joins ids by commas, and {shown(comma[0])} has a comma"
+            raise InvalidInput(what, where=where, hint="use {episodes*}, one word for each, or {episodes_file}")
+        option = [id_ for id_ in ids if id_.startswith("-")]
+        if option and word == f"{{{names[0]}}}" and "--" not in command[:index]:
+            what = f"{word}: {shown(option[0])} would be read as an option"
+            raise InvalidInput(what, where=where, hint="use {episodes_file}, which holds one id per line")
+
+
+def _is_program(command: Sequence[str], index: int) -> bool:
+    """Whether a shell or another interpreter reads this word."""
+    if _PROGRAM.search(_PART.sub("", command[index])):
+        return True
+    if any(_base(word) in _SHELL_ELSEWHERE for word in command[:index]):
+        return True
+    before = index - 1
+    if before < 1 or not re.fullmatch(r"-\w*c\w*", command[before]):
+        return False
+    while before > 0 and (command[before][:1] in "-+" or command[before - 1] in ("-o", "+o")):
+        before -= 1
+    return _base(command[before]) in _SHELLS
+
+
+def _refuse_harmful(word: str, values: Mapping[str, Value], where: str) -> None:
+    for match in _PART.finditer(word):
+        name = match[2]
+        if name is None or name.startswith(_OWN) or name not in values:
+            continue
+        value = values[name]
+        for text in [value] if isinstance(value, str) else value:
+            if not _HARMLESS.fullmatch(text):
+                what = f"{match[0]} stands inside a program, and {shown(text)} could become a part of it"
+                hint = f"pass it as an argument: bash -c '… \"$1\"' bash {match[0]}"
+                raise InvalidInput(what, where=where, hint=hint)
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]
 
 
 def plain(values: Mapping[str, Any], prefix: str) -> dict[str, str]:

@@ -10,6 +10,17 @@ from collections.abc import Iterable
 # paragraphs, changes of the direction of writing, and halves of characters, which cannot be written at all
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
+# user:password@ in an address; a database's password may hold anything but @, as SQLAlchemy reads it
+_PASSWORD = re.compile(
+    r"\b((?!http|ws)[a-z][\w+.-]*://[^:/@]*):[^@]*@|\b((?:https?|wss?)://[^:/@\s]*):[^@/\s]*@", re.IGNORECASE
+)
+_IN_QUERY = re.compile(r"([?&]\w*password=)[^&#\s`'\"]*", re.IGNORECASE)
+
+
+def hide_passwords(text: str) -> str:
+    """`text` with `***` for the password of every address in it."""
+    return _IN_QUERY.sub(r"\1***", _PASSWORD.sub(lambda found: f"{found[1] or found[2]}:***@", text))
+
 
 def printable(text: str) -> str:
     """`text` with control characters written out (`\\x1b`), so that a terminal shows them and does not obey them."""
@@ -22,8 +33,8 @@ def has_control_characters(text: str) -> bool:
 
 
 def one_line(text: str, longest: int | None = None) -> str:
-    """`text` as one printable line, cut to `longest` characters."""
-    line = printable(" ".join(text.split()))
+    """`text` as one printable line without passwords, cut to `longest` characters."""
+    line = printable(hide_passwords(" ".join(text.split())))
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import sys
@@ -17,7 +15,7 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.tables import check_columns, csv_table, share_cell, whole_cell
+from factored_scaling.tables import check_columns, csv_table, share_cell, table_csv, whole_cell
 from factored_scaling.writing import write_whole
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
@@ -89,14 +87,12 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
     """Rows as a results.csv in the general form, one `demos:NAME` column per factor."""
     from factored_scaling.core.results import resolve
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*(f"demos:{name}" for name in spec.names), "factor", "score", "trials", "seed"])
-    for row in rows:
+    def cells(row: Row) -> list[object]:
         demos, _ = resolve(spec, row)
-        optional = ["" if value is None else value for value in (row.trials, row.seed)]
-        writer.writerow([*demos, "+".join(row.factor), repr(float(row.score)), *optional])
-    return out.getvalue()
+        return [*demos, "+".join(row.factor), float(row.score), row.trials, row.seed]
+
+    header = [*(f"demos:{name}" for name in spec.names), "factor", "score", "trials", "seed"]
+    return table_csv(header, map(cells, rows))
 
 
 def read_episodes(path: Path) -> Dataset:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 import secrets
 import uuid
@@ -20,7 +18,7 @@ from factored_scaling.files import read_table
 from factored_scaling.scoring import BlindTrial, Scoring
 from factored_scaling.store import Entry
 from factored_scaling.study import Study
-from factored_scaling.tables import check_columns
+from factored_scaling.tables import check_columns, table_csv
 
 _TICKS = ("x", "yes", "y", "1", "true", "done", "✓", "✔", "☑")
 _BLANKS = ("", "no", "n", "0", "false", "☐", "-", "–")
@@ -36,15 +34,15 @@ _Rows = Sequence[tuple[str, _Cells]]
 def evaluation_csv(scoring: Scoring) -> str:
     """The queue as a table to fill in: score (or skip), ended, note."""
     names = scoring.study.spec.names
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["number", "code", "policy", *names, "score", "ended", "note"])
-    for trial in scoring.trials():
+
+    def cells(trial: BlindTrial) -> list[object]:
         values = dict(trial.condition.values)
         score = "skip" if trial.state == "skipped" else "" if trial.score is None else f"{trial.score:g}"
-        cells = [trial.number, trial.code, trial.label, *(values.get(name, "") for name in names)]
-        writer.writerow([*cells, score, trial.ending, "; ".join(trial.notes)])
-    return out.getvalue()
+        shown = [trial.number, trial.code, trial.label, *(values.get(name, "") for name in names)]
+        return [*shown, score, trial.ending, "; ".join(trial.notes)]
+
+    header = ["number", "code", "policy", *names, "score", "ended", "note"]
+    return table_csv(header, map(cells, scoring.trials()))
 
 
 def _import_evaluation(scoring: Scoring, rows: _Rows, operator: str, partial: bool) -> int:
@@ -184,23 +182,26 @@ def open_collection(study: Study, number: int | None = None) -> Collection:
 
 def collection_csv(collection: Collection) -> str:
     """The list as a table to fill in: collected, and where it differs or is wanted value, episode, note."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLLECTION)
-    for number, row in enumerate(collection.rows, start=1):
-        tick, value = "x" if row.collected else "", row.shown or row.demo.value
-        writer.writerow([number, row.code, row.demo.factor, value, tick, row.episode, row.note])
-    return out.getvalue()
+    rows = [
+        [
+            number,
+            row.code,
+            row.demo.factor,
+            row.shown or row.demo.value,
+            "x" if row.collected else "",
+            row.episode,
+            row.note,
+        ]
+        for number, row in enumerate(collection.rows, start=1)
+    ]
+    return table_csv(_COLLECTION, rows)
 
 
 def labels_csv(study: Study) -> tuple[str, int]:
     """What was ticked off with an episode, as `fsc label --csv` reads it; and how many were ticked off without one."""
     ticked = [row for collection in collections(study) for row in collection.rows if row.collected]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["episode", "factor", "value"])
-    writer.writerows([row.episode, row.demo.factor, row.shown or row.demo.value] for row in ticked if row.episode)
-    return out.getvalue(), sum(not row.episode for row in ticked)
+    rows = [[row.episode, row.demo.factor, row.shown or row.demo.value] for row in ticked if row.episode]
+    return table_csv(["episode", "factor", "value"], rows), sum(not row.episode for row in ticked)
 
 
 def _import_collection(study: Study, rows: _Rows) -> int:

@@ -5,13 +5,35 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from factored_scaling.core.checks import percentage, shown
 from factored_scaling.errors import InvalidInput, suggest
 
 _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+# what a spreadsheet takes for a formula, also after spaces and after apostrophes that are the text's own
+_FORMULA = re.compile(r"[\s']*[=+\-@＝＋－＠]|'*[\t\r\n]")
+
+
+def table_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV. Texts that a spreadsheet would run as formulas get an apostrophe; `csv_table` takes it away."""
+    return "".join(",".join(map(_written, cells)) + "\n" for cells in (header, *rows))
+
+
+def _written(cell: object) -> str:
+    text = "" if cell is None else str(cell)
+    if isinstance(cell, str) and _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    # csv.writer leaves a carriage return without quotes, and csv.reader refuses it
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[,"\r\n]', text) else text
+
+
+def _read(cell: str) -> str:
+    text = cell.lstrip()
+    return text[1:].rstrip() if text.startswith("'") and _FORMULA.match(text) else text.rstrip()
 
 
 def check_columns(
@@ -44,7 +66,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
             if not any(cell.strip() for cell in cells):
                 continue
             if not header:
-                header = [cell.strip() for cell in cells]
+                header = [_read(cell) for cell in cells]
                 check_header(header, f"header (line {line})")
                 continue
             place = f"row {len(rows) + 1} (line {line})"
@@ -52,7 +74,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
                 column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
                 what = f"{len(cells)} cells where the header has {len(header)}"
                 raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
-            rows.append((place, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
+            rows.append((place, dict(zip(header, (_read(cell) for cell in cells), strict=True))))
     except csv.Error as error:
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -243,6 +244,19 @@ def test_where_all_connections_are_being_answered_a_new_one_is_turned_away(monke
         assert closed_within(late, 5)
         go_on.set()
         assert [one.recv(1000)[:12] for one in busy] == [b"HTTP/1.1 200"] * 3
+
+
+def test_a_log_shows_what_a_terminal_would_obey() -> None:
+    try:
+        raise ValueError("broken \x1b[2J")
+    except ValueError:
+        trouble = sys.exc_info()
+    entry = logging.LogRecord("x", logging.ERROR, "", 0, "%s %s", ("GET", "/\x1b]0;title\x07"), trouble)
+    assert limits.LogLimit().filter(entry)
+    text = logging.Formatter().format(entry)
+    assert text.startswith("GET /\\x1b]0;title\\x07\n")
+    assert "broken \\x1b[2J" in text
+    assert not set(text) & {"\x1b", "\x07"}
 
 
 def test_a_log_says_the_same_only_so_often() -> None:

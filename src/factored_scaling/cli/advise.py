@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from factored_scaling.cli.pool import VERB, Pool
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocate import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
@@ -60,7 +60,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     _print_curves(reports, budget)
     for report in reports:
         for flag in report.diagnosis.flags:
-            click.echo(f"• {flag.sentence}")
+            say(f"• {flag.sentence}")
     print_warnings(warnings)
 
 
@@ -168,7 +168,7 @@ def recommend_command(
     _print_answer(answer, spec, held, proxy, last)
     if save:
         following = _following(target, spec, held)
-        click.echo(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
+        say(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
 
 
 def _scores(

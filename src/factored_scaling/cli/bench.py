@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.group import Group
-from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.cli.show import json_option, print_json, print_table, say, say_again
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def table_command(
         at_once=together,
         provenance=made,
     )
-    click.echo(f"{len(table)} policies in {folder}")
+    say(f"{len(table)} policies in {folder}")
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:
@@ -183,8 +183,7 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
 
 
 def _step(done: int, total: int, note: str = "") -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r     {done} of {total} {note:<50}\x1b[K", nl=False, err=True)
+    say_again(f"{done} of {total} {note:<50}", False)
 
 
 def _parts(given: str | None) -> list[str]:
@@ -201,9 +200,7 @@ def _numbers(given: str, option: str, least: int = 1) -> tuple[int, ...]:
 
 
 def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done >= total else ""
-        click.echo(f"\r     worlds {done:,} of {total:,}\x1b[K{end}", nl=False, err=True)
+    say_again(f"worlds {done:,} of {total:,}", done >= total)
 
 
 def _page(comparison: Comparison, seconds: float, jobs: int) -> str:

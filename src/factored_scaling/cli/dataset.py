@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
-from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.cli.target import Target
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
@@ -88,7 +88,7 @@ def select_command(
         raise InvalidInput("say which episodes", hint="one of --episodes, --factor and --run")
     opened = LerobotDataset.open(dataset)
     made = select_episodes(opened, _chosen(opened, episodes, factors, run), out)
-    click.echo(f"wrote {out} ({_size(made)})")
+    say(f"wrote {out} ({_size(made)})")
 
 
 @dataset_command.command("merge")
@@ -108,7 +108,7 @@ def merge_command(datasets: tuple[Path, ...], out: Path) -> None:
 
     made, left_out = merge_datasets([LerobotDataset.open(path) for path in datasets], out)
     again = f"; {left_out} of a later dataset were there already" if left_out else ""
-    click.echo(f"wrote {out} ({_size(made)}{again})")
+    say(f"wrote {out} ({_size(made)}{again})")
 
 
 def _chosen(

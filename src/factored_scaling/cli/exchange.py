@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from factored_scaling.cli.show import say, write_out
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput
 
@@ -33,7 +34,7 @@ def import_command(study: str, file: Path) -> None:
     _, results = target.read_scores(file)  # before a record is made that a bad file would leave
     with target.study() as opened:
         new = opened.import_results(results, file.name)
-        click.echo(f"{new} scores new of {len(results.rows)} rows")
+        say(f"{new} scores new of {len(results.rows)} rows")
 
 
 @click.command("export")
@@ -59,10 +60,10 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
         else:
             text = results_csv(opened.results(partial).rows, opened.spec)
     if out is None:
-        click.echo(text, nl=False)
+        write_out(text)
         return
     write_text(out, text)
-    click.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _load(study: str, file: Path) -> None:
@@ -76,7 +77,7 @@ def _load(study: str, file: Path) -> None:
             address, _, name = study.partition("#")
             with Store.open(address, create=True) as store:
                 store.load(data, name or None)
-                click.echo(f"loaded into {store.place}")
+                say(f"loaded into {store.place}")
             return
     except InvalidInput as error:
         raise error.at(str(file)) from None
@@ -99,4 +100,4 @@ def _load(study: str, file: Path) -> None:
         if new:
             folder.rmdir()
         raise error.at(str(file)) if isinstance(error, InvalidInput) else error from None
-    click.echo(f"wrote {folder / 'study.db'} and {folder / 'study.yaml'}")
+    say(f"wrote {folder / 'study.db'} and {folder / 'study.yaml'}")

@@ -10,7 +10,7 @@ import sys
 import click
 
 from factored_scaling.cli import COMMANDS, help_text
-from factored_scaling.errors import FscError, installs
+from factored_scaling.errors import FscError, installs, one_line
 from factored_scaling.version import __version__
 
 # What other tools call it, where no letters are alike.
@@ -122,4 +122,4 @@ def _where_to_look(error: click.ClickException) -> str:
 
 
 def _complain(text: str) -> None:
-    print("fsc: " + " ".join(text.split()), file=sys.stderr)
+    print("fsc: " + one_line(text), file=sys.stderr)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from factored_scaling.cli.show import json_option, print_json, print_table
-from factored_scaling.errors import InvalidInput
+from factored_scaling.cli.show import json_option, print_json, print_table, say
+from factored_scaling.errors import InvalidInput, printable
 
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.dataset import LerobotDataset
@@ -83,7 +83,7 @@ def label_command(
         check = check_labels(ids, read_labels(opened.root))
     if sheet is not None:
         write_sheet(opened, check, sheet, camera)
-        click.echo(f"wrote {sheet}", err=as_json)
+        say(f"wrote {sheet}", err=as_json)
     if ask:
         check = _ask(opened, check)
     print_json(_entry(opened, check)) if as_json else _print(opened, check)
@@ -115,17 +115,17 @@ def _ask(dataset: LerobotDataset, check: Check) -> Check:
     from factored_scaling.data.lerobot.rules import merged
 
     if not check.unlabelled:
-        click.echo("every episode has a label")
+        say("every episode has a label")
         return check
-    click.echo(f"{ASKED}\n")
+    say(f"{ASKED}\n")
     waiting = list(check.unlabelled)
     while waiting:
         entry = dataset.entry(waiting[0])
         about = f"episode {entry.index} ({', '.join(entry.tasks)}, {entry.length / dataset.fps:.1f} s)"
         try:
-            answer = click.prompt(about, default="", show_default=False).strip()
+            answer = click.prompt(printable(about), default="", show_default=False).strip()
         except click.Abort:  # the end of the input
-            click.echo()
+            say()
             break
         if answer == "q":
             break
@@ -135,7 +135,7 @@ def _ask(dataset: LerobotDataset, check: Check) -> Check:
         try:
             said = _answered(answer, waiting)
         except InvalidInput as error:
-            click.echo(f"  {error}")
+            say(f"  {error}")
             continue
         write_labels(dataset.root, merged(check, said, replace=False))
         check = check_labels(check.ids, read_labels(dataset.root))
@@ -185,11 +185,11 @@ def _print(dataset: LerobotDataset, check: Check) -> None:
     title = f"{dataset.root.resolve().name}: {len(dataset)} episodes, LeRobot {dataset.version}"
     print_table(title, ("factor", "demos", "episodes"), rows)
     for sentence in [*check.problems(), *check.remarks()]:
-        click.echo(f"• {sentence}")
+        say(f"• {sentence}")
     if check.renumbered or check.gone:
-        click.echo("  labels follow the content, so they still hold; --repair writes today's numbers")
+        say("  labels follow the content, so they still hold; --repair writes today's numbers")
     tasks = {text for index in check.unlabelled for text in dataset.entry(index).tasks}
     if tasks:
         shown = sorted(tasks)[:8]
         more = f" and {len(tasks) - len(shown)} more" if len(tasks) > len(shown) else ""
-        click.echo(f"  tasks among the unlabelled: {'; '.join(shown)}{more}")
+        say(f"  tasks among the unlabelled: {'; '.join(shown)}{more}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from factored_scaling.cli.advise import results_argument
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, say
 from factored_scaling.cli.target import Target, listed, study_argument
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
@@ -71,7 +71,7 @@ def next_command(
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
     print_text(f"Acting now: collect {counted(advice.order)}; expected {percent(advice.expected)}.")
-    click.echo(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
+    say(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
     if advice.steps:
         priced = any(step.cost for step in advice.steps)
         columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points", ""]
@@ -79,7 +79,7 @@ def next_command(
     print_text(_verdict(advice))
     if added:
         them = "it" if len(added) == 1 else "them"
-        click.echo(f"added as {listed(added)}; `fsc run` or `fsc record` fills {them}")
+        say(f"added as {listed(added)}; `fsc run` or `fsc record` fills {them}")
 
 
 def _as_recommended(advice: Advice, now: Recommendation) -> Advice:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, print_json, print_table
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -67,12 +67,12 @@ def proxy_command(study: str, as_json: bool) -> None:
     print_table("Proxy scores", ["id", *names, *(f"k = {k}" for k in KS), "trials"], rows)
     for k, agreement_k in trust.items():
         low, high = agreement_k.interval.low, agreement_k.interval.high
-        click.echo(
+        say(
             f"k = {k}: rank agreement with trials {agreement_k.spearman:+.2f} ({low:+.2f} to {high:+.2f}), "
             f"p = {agreement_k.p_value:.3f} over {agreement_k.policies} policies"
         )
     if not trust:
-        click.echo(f"no trust check: {reason}")
+        say(f"no trust check: {reason}")
 
 
 @click.command("remix")
@@ -112,7 +112,7 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
         print_json({"weights": learned.weights})
         return
     print_table("Re-Mix", ["factor", "weight"], [[name, f"{weight:.3f}"] for name, weight in learned.weights.items()])
-    click.echo(f"wrote {folder / 'remix' / 'weights.png'}")
+    say(f"wrote {folder / 'remix' / 'weights.png'}")
 
 
 def all_frames(study: Study, folder: Path, device: str) -> FrameTable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from factored_scaling.core.checks import whole
 from factored_scaling.core.scores import wilson
-from factored_scaling.tables import check_columns, share_cell, whole_cell
+from factored_scaling.tables import check_columns, share_cell, table_csv, whole_cell
 
 if TYPE_CHECKING:
     from factored_scaling.loop import Outcome
@@ -62,10 +60,8 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
     """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
     from factored_scaling.files import write_text
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     factors = list(lines[0].order) if lines else []
-    writer.writerow([*_FIXED, *(_COLLECT + name for name in factors), *(_SCORE + name for name in factors)])
+    rows = []
     for line in lines:
         predicted = "" if line.predicted is None else f"{line.predicted:.4f}"
         fixed = [
@@ -79,8 +75,9 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
             line.trials,
         ]
         scores = [f"{line.by_factor[name]:.4f}" for name in factors]
-        writer.writerow([*fixed, *(line.order[name] for name in factors), *scores])
-    write_text(path, out.getvalue())
+        rows.append([*fixed, *(line.order[name] for name in factors), *scores])
+    header = [*_FIXED, *(_COLLECT + name for name in factors), *(_SCORE + name for name in factors)]
+    write_text(path, table_csv(header, rows))
 
 
 def read_outcomes(path: Path) -> list[OutcomeLine]:

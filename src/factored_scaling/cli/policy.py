@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
-from factored_scaling.cli.show import json_option, print_json, print_table, with_interval
+from factored_scaling.cli.show import json_option, print_json, print_table, say, with_interval
 from factored_scaling.core.scores import result_of
 from factored_scaling.errors import CheckpointError, InvalidInput
 
@@ -83,10 +83,10 @@ def serve_command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with PolicyServer(policy, host, port, _key(key_file)) as server:
-        click.echo(f"{place}: {server.address}")
+        say(f"{place}: {server.address}")
         for name, value in policy.metadata.items():
-            click.echo(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
-        click.echo("stop with Ctrl-C")
+            say(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
+        say("stop with Ctrl-C")
         sys.stdout.flush()
         stop.wait()
 

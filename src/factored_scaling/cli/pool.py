@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
+from factored_scaling.cli.show import say
 from factored_scaling.cli.target import Target
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.pool import capped, chosen_episodes, without
@@ -49,11 +48,12 @@ class Pool:
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""
         from factored_scaling.files import write_text
+        from factored_scaling.tables import table_csv
 
         chosen = chosen_episodes(self.episodes, allocation, seed)
-        lines = [f"{_cell(id_)},{_cell(name)}\n" for name, ids in chosen.items() for id_ in ids]
-        write_text(out, "".join(["episode,factor\n", *lines]))
-        click.echo(f"wrote {out} ({len(lines)} episodes)", err=True)
+        rows = [(id_, name) for name, ids in chosen.items() for id_ in ids]
+        write_text(out, table_csv(("episode", "factor"), rows))
+        say(f"wrote {out} ({len(rows)} episodes)", err=True)
 
 
 def _read(path: Path) -> Dataset:
@@ -64,7 +64,3 @@ def _read(path: Path) -> Dataset:
     from factored_scaling.files import read_episodes
 
     return read_episodes(path)
-
-
-def _cell(text: str) -> str:
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"\n\r') else text

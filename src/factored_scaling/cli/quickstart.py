@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from factored_scaling.cli.show import percent, print_table
+from factored_scaling.cli.show import percent, print_heading, print_table, say
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import evenly
 
@@ -71,13 +71,13 @@ def quickstart_command(
             outcomes += [(number, outcome) for outcome in turned]
             lines += [line_of(task, settings.demos, number, outcome) for outcome in turned]
     except Stop:
-        click.echo("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     write_outcomes(folder / "outcomes.csv", lines)
     for amount in budgets:
         _closing_table(amount, [(number, o) for number, o in outcomes if o.cell.budget == amount])
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
-    click.echo(f"took {minutes} min {seconds} s; rows in {folder / 'outcomes.csv'}")
+    say(f"took {minutes} min {seconds} s; rows in {folder / 'outcomes.csv'}")
 
 
 def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
@@ -113,22 +113,22 @@ def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
     from factored_scaling.loop import Cell
 
     settings, task = loop.settings, loop.lab.task
-    click.secho(f"\n{settings.task}, seed {settings.seed}", bold=True)
-    click.echo(f"1  collect {settings.demos} demonstrations for each of: {', '.join(task.factors)}")
+    print_heading(f"\n{settings.task}, seed {settings.seed}")
+    say(f"1  collect {settings.demos} demonstrations for each of: {', '.join(task.factors)}")
     loop.study().close()
-    click.echo("2  train and measure policies on subsets of them")
+    say("2  train and measure policies on subsets of them")
     loop.measure(["group"])
-    click.echo("3  fit the surface and one curve per group, recommend; Re-Mix learns its weights")
+    say("3  fit the surface and one curve per group, recommend; Re-Mix learns its weights")
     cells = [Cell(strategy, budget) for budget in budgets for strategy in STRATEGIES]
     for cell in cells:
         answer, _, _ = loop.recommend(cell)
         order = ", ".join(f"{count} {name}" for name, count in answer.allocation.items() if count)
-        click.echo(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<10} {order}")
-    click.echo("4  collect what each rule ordered, train on it, measure")
+        say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<10} {order}")
+    say("4  collect what each rule ordered, train on it, measure")
     outcomes = loop.outcomes(cells)
     for budget in budgets:
         path = _report(loop, [outcome for outcome in outcomes if outcome.cell.budget == budget], budget)
-        click.echo(f"5  wrote {path}")
+        say(f"5  wrote {path}")
     return outcomes
 
 
@@ -180,7 +180,7 @@ def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None
         "collected" + (" (first seed)" if len(outcomes) > len(STRATEGIES) else ""),
     ]
     print_table(f"After collecting K = {budget} more demonstrations", columns, rows)
-    click.echo(verdict(means, outcomes))
+    say(verdict(means, outcomes))
 
 
 def _brief(order: dict[str, int]) -> str:

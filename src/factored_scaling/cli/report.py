@@ -11,7 +11,7 @@ import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.outcomes import outcome_rows, read_outcomes
-from factored_scaling.cli.show import print_warnings
+from factored_scaling.cli.show import print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -78,14 +78,14 @@ def report_command(
     if path.is_dir():
         raise InvalidInput("is a folder, not a file", where=str(path))
     write_report(page, path)
-    click.echo(f"wrote {path}")
+    say(f"wrote {path}")
     if figures is not None:
         boxes = undrawable("".join(spec.names))
         if boxes:
             hint = "install one that has, such as Noto Sans CJK"
             print_warnings([f"no font of this machine has {boxes}, which figures show as boxes; {hint}"])
         for written in save_figures(spec, answers, figures, outcome=came):
-            click.echo(f"wrote {written}")
+            say(f"wrote {written}")
 
 
 def _came(path: Path, budget: int) -> list[OutcomeRow]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.outcomes import OutcomeLine, line_of, outcome_rows, read_outcomes, write_outcomes
-from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -196,17 +196,17 @@ def reproduce_command(
             )
             place = folder / task.replace("/", "-") / f"{start}-demos" / f"seed-{seed}"
             loop = make_loop(place, settings, workers)
-            click.echo(f"{task}, {start} demos per factor, seed {seed} of 0–{seeds - 1}", err=True)
+            say(f"{task}, {start} demos per factor, seed {seed} of 0–{seeds - 1}", err=True)
             loop.measure(list(dict.fromkeys(cell.construction for cell in cells)))
             lines += [line_of(task, start, seed, outcome) for outcome in loop.outcomes(cells)]
     except Stop:
-        click.echo("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     path = folder / f"{table}-{task.replace('/', '-')}.csv"
     write_outcomes(path, lines)
     _show(table, lines, amounts, as_json)
     if not as_json:
-        click.echo(f"rows in {path}")
+        say(f"rows in {path}")
 
 
 def _show(table: str, lines: Sequence[OutcomeLine], budgets: Sequence[int], as_json: bool) -> None:

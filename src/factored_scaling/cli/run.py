@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from factored_scaling.cli.show import say, say_again
 from factored_scaling.cli.target import Target, listed, mixed_settings, planned_anew, study_argument
-from factored_scaling.errors import InvalidInput, UnknownFactor
+from factored_scaling.errors import InvalidInput, UnknownFactor, hide_passwords, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -103,23 +104,23 @@ def run_command(
         trained = sum(run.state == "trained" for run in opened.runs())
     for run in failed:
         if run.id in before:  # of the others the reason was told when they failed
-            click.echo(f"run {run.id} failed: {run.error}", err=True)
+            say(f"run {run.id} failed: {run.error}", err=True)
     if not complete:
-        click.echo("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command goes on from here", err=True)
         sys.exit(130)
     if failed:
         told = listed([run.id for run in failed])
         if left:
             more, them = ("1 more is", "it") if left == 1 else (f"{left} more are", "them")
             why = "those that were tried failed for one reason, and none succeeded"
-            click.echo(f"{more} left alone: {why}; `fsc run {study}` goes on with {them}", err=True)
-        click.echo(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
+            say(f"{more} left alone: {why}; `fsc run {study}` goes on with {them}", err=True)
+        say(f"{told} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
         sys.exit(1)
     if trained:
         told = "1 policy is trained and waits" if trained == 1 else f"{trained} policies are trained and wait"
-        click.echo(f"{told} for trials: `fsc sheet evaluate {study}` queues them")
+        say(f"{told} for trials: `fsc sheet evaluate {study}` queues them")
         return
-    click.echo(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
+    say(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
 
 
 def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
@@ -155,7 +156,7 @@ def _tell_settings(study: Study) -> None:
     mixed = mixed_settings(study, study.runs())
     if mixed and any(run.state == "pending" for run in study.runs()):
         hint = "they stay as they were planned; a new study leaves them behind"
-        click.echo(f"warning: {mixed}; {hint}; {MIXED}", err=True)
+        say(f"warning: {mixed}; {hint}; {MIXED}", err=True)
 
 
 def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
@@ -167,14 +168,14 @@ def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
     other = [run.id for run in study.runs() if kept.get(run.digest, now) != now]
     if other:
         told = f"`trainer:` has changed since {listed(other)} {'was' if len(other) == 1 else 'were'} trained"
-        click.echo(f"warning: {told}; {MIXED}", err=True)
+        say(f"warning: {told}; {MIXED}", err=True)
     if not study.spec.trainer and any(run.state == "pending" for run in study.runs()):
         from factored_scaling.trainers.diffusion import DiffusionTrainer
 
         assert isinstance(trainer, DiffusionTrainer)
         updates = trainer.settings.config.updates
         told = f"no `trainer:` in study.yaml: our own diffusion policy, {updates:,} updates for each run"
-        click.echo(f"{told}, on {device}", err=True)
+        say(f"{told}, on {device}", err=True)
 
 
 def _check_simulated(spec: StudySpec) -> None:
@@ -243,7 +244,7 @@ class Bars:
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
             disable=not self._live,
         )
@@ -268,13 +269,12 @@ class Bars:
     @staticmethod
     def single(done: int, total: int, note: str = "") -> None:
         """Progress of one long step in this process: a line that rewrites itself, only on a terminal."""
-        if sys.stderr.isatty():
-            end = "\n" if done >= total else ""
-            click.echo(f"\r     {note:<28} {done} of {total}\x1b[K{end}", nl=False, err=True)
+        say_again(f"{note:<28} {done} of {total}", done >= total)
 
     def hear(self, message: Message) -> None:
         """Show one message of a worker."""
         kind, runs, done, total, note = message
+        note = printable(hide_passwords(note))
         if kind in STAGES:
             if runs not in self._tasks:  # also a group that has become smaller: its old bar goes
                 self._remove([group for group in self._tasks if set(group) & set(runs)])

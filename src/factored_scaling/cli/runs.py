@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, with_interval
+from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.core.checks import percentage
 from factored_scaling.core.scores import Result, Score, Trial, known_result, result_of, summarise
@@ -40,7 +40,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
             planned_anew(opened)
         if episodes is not None:
             ids = opened.run(episodes).spec.episodes
-            print_json(list(ids)) if as_json else click.echo("\n".join(ids))
+            print_json(list(ids)) if as_json else say("\n".join(ids))
             return
         found = [run for run in opened.runs() if state is None or run.state == state]
         if as_json:
@@ -57,7 +57,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
         print_table(title, ["id", *names, "seed", "state", "score", "digest"], rows)
         for run in found:
             if run.error:
-                click.echo(f"run {run.id} failed: {run.error.splitlines()[-1]}")
+                say(f"run {run.id} failed: {run.error.splitlines()[-1]}")
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
@@ -100,7 +100,7 @@ def record_command(
             if not new and not row.trials and not row.scores:
                 raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
             opened.finish(row.id)
-        click.echo(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
+        say(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
 
 
 @click.command("extend")
@@ -184,13 +184,13 @@ def extend_command(
         title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
         _print_round(opened, title, wanted, counts)
         if new is not None and new.known:
-            click.echo(f"{new.known} episodes of {episodes} are in the study already")
+            say(f"{new.known} episodes of {episodes} are in the study already")
         if order and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
-            click.echo("what was collected differs from the order; the next fit uses what was collected")
+            say("what was collected differs from the order; the next fit uses what was collected")
         if compare:
-            click.echo(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
+            say(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
             return
-        click.echo(_to_train(opened, study))
+        say(_to_train(opened, study))
 
 
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dict[str, Any] | None) -> dict[str, int]:
@@ -224,7 +224,7 @@ def _extend_from(
     if not compare:
         if not found.episodes:
             for sentence in found.sentences():
-                click.echo(f"• {sentence}", err=True)
+                say(f"• {sentence}", err=True)
             hint = f"`fsc label {root}` shows what is labelled"
             raise NotEnoughData("no labelled episode is new to the study", where=str(root), hint=hint)
         opened.extend(found.episodes, order)
@@ -234,18 +234,18 @@ def _extend_from(
     title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
     _print_round(opened, title, wanted or {}, found.counts)
     for sentence in found.sentences():
-        click.echo(f"• {sentence}")
+        say(f"• {sentence}")
     if wanted is None:
-        click.echo("nothing was ordered in this round, so there is nothing to hold it against")
+        say("nothing was ordered in this round, so there is nothing to hold it against")
     home = Target.parse(study).folder or Path()
     elsewhere = opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve()
     if elsewhere and not found.gone:  # with some gone, it is told already that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
-        click.echo(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
+        say(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
     if compare:
-        click.echo(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
+        say(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
         return
-    click.echo(_to_train(opened, study))
+    say(_to_train(opened, study))
 
 
 def _to_train(opened: Study, study: str) -> str:

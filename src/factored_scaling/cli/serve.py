@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from factored_scaling.cli.show import say
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.errors import InvalidInput, installs
 
@@ -44,11 +45,11 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
         server = serve.server_for(opened, serve.access_for(address, secret))
         link = address.url if secret is None else f"{address.url}?token={secret}"
-        click.echo(f"{opened.spec.name}: {link}")
+        say(f"{opened.spec.name}: {link}")
         if secret is not None and not no_code and sys.stdout.isatty():
-            click.echo("\nFor a phone, straight to scoring:\n")
+            say("\nFor a phone, straight to scoring:\n")
             click.echo(serve.code_for(f"{address.url}score?token={secret}"))
-        click.echo("stop with Ctrl-C")
+        say("stop with Ctrl-C")
         sys.stdout.flush()
         with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
             server.run(sockets=[address.socket])

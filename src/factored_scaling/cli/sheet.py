@@ -10,7 +10,15 @@ import click
 
 from factored_scaling.cli.group import Group
 from factored_scaling.cli.sheet_forms import FORMATS, collection_text, evaluation_text, status_entry
-from factored_scaling.cli.show import json_option, print_json, print_table, print_warnings, with_interval
+from factored_scaling.cli.show import (
+    json_option,
+    print_json,
+    print_table,
+    print_warnings,
+    say,
+    with_interval,
+    write_out,
+)
 from factored_scaling.cli.target import Target, mixed_settings, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
@@ -78,9 +86,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
         for form in forms:
             _write(_place(target, f"evaluate-{scoring.number}", out, form), evaluation_text(scoring, form))
         progress = scoring.progress()
-        click.echo(
-            f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-"
-        )
+        say(f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-")
 
 
 @sheet_command.command("import")
@@ -103,7 +109,7 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
     with Target.parse(study).study() as opened:
         taken = import_sheet(opened, sheet, operator, partial)
         things = "demos" if taken.collection else "trials"
-        click.echo(f"{taken.new} {things} new of {taken.rows} rows")
+        say(f"{taken.new} {things} new of {taken.rows} rows")
 
 
 @sheet_command.command("status")
@@ -129,7 +135,7 @@ def status_command(study: str, number: int | None, unblind: bool, as_json: bool)
         state = "closed" if now.closed else f"{now.left} to run, {now.claimed} of them under way"
         title = f"evaluation {scoring.number}: {now.scored} of {now.trials} scored, {now.skipped} skipped, {state}"
         if not unblind:
-            click.echo(title)
+            say(title)
         else:
             names = opened.spec.names
             rows = [
@@ -166,7 +172,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
         scoring = Scoring.open(opened)
         scoring.undo(read, operator, uuid.uuid4().hex)
         scoring.release(operator)  # nobody stands beside the robot here: the trial is anyone's
-        click.echo(f"trial {read} is open again")
+        say(f"trial {read} is open again")
 
 
 @sheet_command.command("close")
@@ -186,14 +192,14 @@ def close_command(study: str, early: bool) -> None:
     with Target.parse(study).study() as opened:
         scoring = Scoring.open(opened)
         if scoring.progress().closed:
-            click.echo(f"evaluation {scoring.number} is closed already")
+            say(f"evaluation {scoring.number} is closed already")
             return
         new = scoring.close(early)
         if not scoring.progress().scored:
             again = f"`fsc sheet evaluate {study}` queues them anew"
-            click.echo(f"evaluation {scoring.number} dropped: nothing was scored; its policies wait, {again}")
+            say(f"evaluation {scoring.number} dropped: nothing was scored; its policies wait, {again}")
             return
-        click.echo(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
+        say(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
 
 
 @sheet_command.command("collect")
@@ -227,7 +233,7 @@ def collect_command(
         for form in forms:
             _write(_place(target, f"collect-{collection.number}", out, form), collection_text(opened, collection, form))
         done = sum(row.collected for row in collection.rows)
-        click.echo(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
+        say(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
 
 
 @sheet_command.command("labels")
@@ -248,7 +254,7 @@ def labels_command(study: str, out: Path | None) -> None:
         raise NotEnoughData("no row that is ticked off names its episode", hint="fill in the column episode")
     _write(out if out is not None else Path("-"), text)
     if without:
-        click.echo(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
+        say(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
 
 
 def _allocation(
@@ -291,7 +297,7 @@ def _write(path: Path, text: str) -> None:
     from factored_scaling.files import write_text
 
     if str(path) == "-":
-        click.echo(text, nl=False)
+        write_out(text)
         return
     write_text(path, text)
-    click.echo(f"wrote {path}")
+    say(f"wrote {path}")

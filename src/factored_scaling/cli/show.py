@@ -7,10 +7,12 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from factored_scaling.errors import hide_passwords, printable
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.scores import Interval
@@ -23,9 +25,36 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")(command)
 
 
+def say(text: str = "", err: bool = False) -> None:
+    """Print a text for people: all output of commands goes through here.
+
+    Names, notes and messages may come from other people's studies and programs, and an address may hold a password.
+    """
+    click.echo(printable(hide_passwords(text)), err=err)
+
+
+def say_again(text: str, last: bool) -> None:
+    """A line on stderr that the next one overwrites, only on a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r     {_shown([text])[0]}\x1b[K" + ("\n" if last else ""), nl=False, err=True)
+
+
+def write_out(text: str) -> None:
+    """A file's content on standard output, as it is; where that is a terminal, control characters are written out."""
+    click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+
+
 def print_json(data: object) -> None:
     """One JSON document; never NaN, which JSON does not have."""
-    click.echo(json.dumps(data, indent=2, allow_nan=False))
+    write_out(json.dumps(_without_passwords(data), indent=2, allow_nan=False) + "\n")
+
+
+def _without_passwords(data: object) -> object:
+    if isinstance(data, str):
+        return hide_passwords(data)
+    if isinstance(data, Mapping):
+        return {hide_passwords(key) if isinstance(key, str) else key: _without_passwords(data[key]) for key in data}
+    return [_without_passwords(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -34,6 +63,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     In a terminal that is too narrow, headings and then cells go over several lines, between words and never inside a
     name; a pipe has no width to fit into.
     """
+    columns, rows = _shown(columns), [_shown(row) for row in rows]
     header, body = [[column] for column in columns], [[[cell] for cell in row] for row in rows]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     if _width(header, body) > room:
@@ -47,13 +77,19 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     widths = _widths(header, body)
     right = [bool(rows) and all(_numeric(row[index]) for row in rows) for index in range(len(columns))]
     if title:
-        click.echo(click.style(title, bold=True) + "\n")
+        print_heading(title)
+        say()
     _print_row(header, widths, right, bottom=True)
     rule = (("─" if column else " ") * width for column, width in zip(columns, widths, strict=True))
-    click.echo("  ".join(rule).rstrip())
+    say("  ".join(rule).rstrip())
     for cells in body:
         _print_row(cells, widths, right)
-    click.echo()
+    say()
+
+
+def print_heading(text: str) -> None:
+    """A line in bold."""
+    click.echo(click.style(printable(hide_passwords(text)), bold=True))
 
 
 def print_text(text: str) -> None:
@@ -71,7 +107,7 @@ def _print_wrapped(text: str, err: bool) -> None:
     stream = sys.stderr if err else sys.stdout
     room = shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
     for line in _stacked(text, room, r"\S+\s*"):
-        click.echo(line, err=err)
+        say(line, err=err)
 
 
 def percent(value: float) -> str:
@@ -93,7 +129,13 @@ def _print_row(cells: Sequence[list[str]], widths: Sequence[int], right: Sequenc
             text = lines[index] if 0 <= index < len(lines) else ""
             space = " " * (width - _cells(text))
             parts.append(space + text if to_right else text + space)
-        click.echo("  ".join(parts).rstrip())
+        say("  ".join(parts).rstrip())
+
+
+def _shown(cells: Sequence[str]) -> list[str]:
+    """Cells of one line each."""
+    escapes = str.maketrans({"\n": r"\n", "\t": r"\t"})
+    return [printable(hide_passwords(cell)).translate(escapes) for cell in cells]
 
 
 def _widths(header: Sequence[list[str]], body: Sequence[Sequence[list[str]]]) -> list[int]:

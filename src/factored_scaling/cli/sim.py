@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
-from factored_scaling.cli.show import json_option, print_json, print_table
+from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def show_command(task: str, factors: Sequence[str], out: Path) -> None:
         from factored_scaling.sim.tabletop.sheet import contact_sheet as tabletop_sheet
 
         tabletop_sheet(make_task(task), out, factors or None)
-    click.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 @sim_command.command("video")
@@ -91,7 +91,7 @@ def video_command(
         clips: Iterator[Clip] = (demonstration(made, factor, seed + index) for index in range(count))
     else:
         clips = _policy_clips(task, factor, policy, count, failures, device)
-    click.echo(f"wrote {out} ({write_video(clips, out)} frames)")
+    say(f"wrote {out} ({write_video(clips, out)} frames)")
 
 
 def _policy_clips(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from factored_scaling.cli.show import say
 from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
@@ -141,9 +142,9 @@ def init_command(
             declared.unlink()
             raise
     for path in (declared, record)[: 2 if recorded else 1]:
-        click.echo(f"wrote {path}")
+        say(f"wrote {path}")
     edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if recorded else "edit the factors, then "
-    click.echo(f"next: {edit}`fsc plan {folder}`")
+    say(f"next: {edit}`fsc plan {folder}`")
 
 
 def _labelled(root: Path, leave_out: bool) -> Dataset:
@@ -157,7 +158,7 @@ def _labelled(root: Path, leave_out: bool) -> Dataset:
         hint = f"`fsc label {root}` says it all; --leave-out begins without them"
         raise InvalidInput(problems[0] + more, where=str(root), hint=hint)
     for problem in problems:
-        click.echo(f"left out: {problem}" if "twice there" not in problem else f"warning: {problem}", err=True)
+        say(f"left out: {problem}" if "twice there" not in problem else f"warning: {problem}", err=True)
     index = check.dataset()
     if not any(episode.factor for episode in index.episodes):
         hint = "label at least one factor's episodes with `fsc label`"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from factored_scaling.cli.show import say
 from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.spec import StudySpec
@@ -145,9 +146,9 @@ class Target:
                 hint = "--partial uses what is recorded so far"
             raise NotEnoughData("no finished run has scores yet", hint=hint)
         if mixed:
-            click.echo(f"warning: {mixed}; their scores count as if nothing had", err=True)
+            say(f"warning: {mixed}; their scores count as if nothing had", err=True)
         if unfinished and not partial:
-            click.echo(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
+            say(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
         return spec, results
 
     def hindsight(self, csv: str | None) -> Hindsight | None:
@@ -220,7 +221,7 @@ def planned_anew(study: Study) -> None:
     gone = study.replan()
     if gone:
         told = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} taken back, without scores"
-        click.echo(f"study.yaml has changed: {told}", err=True)
+        say(f"study.yaml has changed: {told}", err=True)
 
 
 def mixed_settings(study: Study, runs: Sequence[RunRow]) -> str:

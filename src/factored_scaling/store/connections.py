@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing, installs
+from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing, hide_passwords, installs
 
 Clock = Callable[[], float]
 
@@ -69,7 +69,7 @@ class Database:
     def __init__(self, address: str | Path, *, create: bool, clock: Clock | None, busy_seconds: float) -> None:
         self.url = address_of(address)
         self.is_sqlite = self.url.drivername == "sqlite"
-        self.place = str(self.url.database) if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        self.place = str(self.url.database) if self.is_sqlite else hide_passwords(self.url.render_as_string())
         if self.is_sqlite and not create and not Path(self.place).exists():
             raise missing(self.place)
         # a study that somebody else keeps, or that was archived, can be read all the same

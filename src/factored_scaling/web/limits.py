@@ -15,6 +15,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from factored_scaling.errors import hide_passwords, printable
+
 MOST_CONNECTIONS = 512
 REQUEST_SECONDS = 10.0  # from the first byte of a request, or the opening of a connection, to the end of its headers
 IDLE_SECONDS = 30.0  # between an answer and the next request
@@ -120,7 +122,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class LogLimit(logging.Filter):
-    """Lets a message through a few times a minute, and then says how often it was left out."""
+    """Lets a message through a few times a minute, and then says how often it was left out; all that is printable."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -140,8 +142,11 @@ class LogLimit(logging.Filter):
             return False
         self._logged[kind] = self._logged.get(kind, 0) + 1
         left_out = self._before.pop(kind, 0)
-        if left_out:
-            record.msg, record.args = f"{record.getMessage()} ({left_out:,} more were not logged)", ()
+        more = f" ({left_out:,} more were not logged)" if left_out else ""
+        # whatever a client put into an address must not reach the terminal as a command
+        record.msg, record.args = printable(hide_passwords(record.getMessage())) + more, ()
+        if record.exc_info:
+            record.exc_text = printable(hide_passwords(logging.Formatter().formatException(record.exc_info)))
         return self._logged[kind] <= LOG_LINES
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,6 @@ MOST_CONNECTIONS = 512
 REQUEST_SECONDS = 10.0  # from the first byte of a request, or the opening of a connection, to the end of its headers
 IDLE_SECONDS = 30.0  # between an answer and the next request
 WRITE_SECONDS = 30.0  # in which a client must take some of an answer that waits for it
-BACKLOG = 64  # connections that wait to be accepted; asyncio accepts so many at once, before any can be closed
 LOG_LINES, LOG_SECONDS = 5, 60.0  # a message is logged so often in so many seconds
 LOG_KINDS = 100  # different messages in that time
 
@@ -30,8 +30,17 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnection: clos
 
 def most_connections() -> int:
     """Connections at once: most file descriptors are left for the record and for those that are just being closed."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(8, min(MOST_CONNECTIONS, files // 3))
+    return max(8, min(MOST_CONNECTIONS, _descriptors() // 3))
+
+
+def backlog() -> int:
+    """Connections that wait to be accepted. asyncio accepts so many at once, before any other can be closed."""
+    return max(8, min(256, _descriptors() // 4))
+
+
+def _descriptors() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 class LimitedProtocol(H11Protocol):

@@ -131,7 +131,7 @@ def server_for(study: Study, access: Access) -> uvicorn.Server:
         log_level="warning",
         access_log=False,  # the link that a phone opens holds the token
         server_header=False,
-        backlog=limits.BACKLOG,
+        backlog=limits.backlog(),
         timeout_graceful_shutdown=5,
     )
     limits.limit_logs()

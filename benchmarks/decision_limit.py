@@ -1,17 +1,17 @@
 """How well anybody could decide: regret of a Bayesian who knows the five tuning families and nothing else.
 
-python benchmarks/decision_limit.py --worlds 20 --surfaces 200000 [--known every|others] [--shuffled]
+python benchmarks/decision_limit.py --worlds 20 --responses 200000 [--known every|others] [--shuffled]
 
-For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Surfaces are drawn
+For every world the policies of the screening design are measured once, as in `fsc bench decisions`. Responses are drawn
 from all families alike, with the noise of training, and weighted by how likely they make those scores, grades
-included; the order with the smallest expected regret is taken. With few trials the weights are spread over many
-surfaces, and the first table shows whether more of them would still change the answer; with hundreds of trials per
-policy they would sit on one surface, so only the regime `real` is offered. With `--shuffled` the Bayesian does not know
-in which order the factors were declared: that the family `shifted` moves repairs to the next factor then helps as
+included; the allocation with the smallest expected regret is taken. With few trials the weights are spread over many
+responses, and the first table shows whether more of them would still change the answer; with hundreds of trials per
+policy they would sit on one response, so only the regime `real` is offered. With `--shuffled` the Bayesian does not
+know in which order the factors were declared: that the family `shifted` moves repairs to the next factor then helps as
 little as it would help somebody who lists factors at random. With `--known every` the Bayesian knows all twenty
 families of this repository, with `--known others` the fifteen that the worlds to decide in are not of.
 
-The third table is of a Bayesian who takes no order that is worse than Equal with more than some probability.
+The third table is of a Bayesian who takes no allocation that is worse than Equal with more than some probability.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from factored_scaling.core.spec import StudySpec
 POLICIES = {5: 6, 8: 8}
 BUDGET = 100
 RISKS = (1.0, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of being worse than Equal that are taken
-CHUNK = 100_000  # surfaces at once
+CHUNK = 100_000  # responses at once
 KNOWN = {"tuning": TUNING, "every": (*TUNING, *HELD_OUT, *blind), "others": (*HELD_OUT, *blind)}
-LEVELS = 200  # successes are told apart in steps of half a point
+LEVELS = 200  # successes are distinguished in steps of half a point
 QUARTERS = 4  # grades are multiples of a quarter
 AHEAD = 4  # parts that wait in memory
 
@@ -64,27 +64,27 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Part:
-    """Some surfaces: the level of success of every policy on every factor's trials, and the regret of every order."""
+    """Some responses: the level of success of every policy on every factor's trials, the regret of each allocation."""
 
-    levels: Levels  # (policies · N) × surfaces
-    regret: Singles  # surfaces × orders
+    levels: Levels  # (policies · N) × responses
+    regret: Singles  # responses × allocations
 
 
 @dataclass
 class Belief:
-    """What is expected of every order in one world, as surfaces come in."""
+    """Expected regret of every allocation in one world, as responses come in."""
 
     likelihood: Singles  # (policies · N) × levels: logarithms
     largest: float = -math.inf
     weight: float = 0.0
-    regret: Floats | float = 0.0  # per order, weighted sums
+    regret: Floats | float = 0.0  # per allocation, weighted sums
     behind: Floats | float = 0.0
 
     def weigh(self, levels: Levels) -> Singles:
-        """Weights of more surfaces, on a scale that all earlier ones are brought to."""
+        """Weights of more responses, on a scale that all earlier ones are brought to."""
         fit = np.zeros(levels.shape[1], dtype=np.float32)
-        for told, level in zip(self.likelihood, levels, strict=True):
-            fit += told[level]
+        for row, level in zip(self.likelihood, levels, strict=True):
+            fit += row[level]
         largest = max(self.largest, float(fit.max()))
         shrunk = math.exp(self.largest - largest)
         self.weight, self.regret, self.behind = self.weight * shrunk, self.regret * shrunk, self.behind * shrunk
@@ -92,8 +92,8 @@ class Belief:
         weights: Singles = np.exp(fit - np.float32(largest))
         return weights
 
-    def order(self, risk: float) -> int:
-        """The order with the smallest expected regret among those that are behind Equal with no more than `risk`."""
+    def choose(self, risk: float) -> int:
+        """The allocation with the smallest expected regret among those that are behind Equal with at most `risk`."""
         allowed = self.behind / self.weight <= risk
         return int(np.where(allowed, self.regret, np.inf).argmin())
 
@@ -104,15 +104,15 @@ class Outcome:
 
     family: str
     count: int  # factors
-    surfaces: int
+    responses: int
     risk: float
     regret: float
     worse: bool  # Equal would have been better
 
 
 @cache
-def orders(count: int) -> Floats:
-    """What may be ordered, Equal first."""
+def allocations(count: int) -> Floats:
+    """Possible allocations, Equal first."""
     rng = np.random.default_rng(0)
     one = np.eye(count)
     halves = [(one[i] + one[j]) / 2 for i in range(count) for j in range(i)]
@@ -123,7 +123,7 @@ def orders(count: int) -> Floats:
 
 
 def per_family(known: str) -> int:
-    """Surfaces of one family in a part."""
+    """Responses of one family in a part."""
     return CHUNK // len(KNOWN[known])
 
 
@@ -134,7 +134,7 @@ def training_sets(count: int, nominal: int) -> tuple[dict[str, int], ...]:
 
 
 def draw_part(known: str, count: int, nominal: int, shuffled: bool, number: int) -> Part:
-    """Surfaces of every known family in which there is something to decide, with the noise of training."""
+    """Responses of every known family in which there is something to decide, with the noise of training."""
     rng = np.random.default_rng([len(KNOWN[known]), count, nominal, shuffled, number])
     setting = Setting(count, nominal=nominal)
     measured = np.array([list(demos.values()) for demos in training_sets(count, nominal)], dtype=float)
@@ -143,16 +143,16 @@ def draw_part(known: str, count: int, nominal: int, shuffled: bool, number: int)
     for family in KNOWN[known]:
         found = 0
         while found < per_family(known):
-            surface = family.draw(setting, rng)
+            response = family.draw(setting, rng)
             if shuffled:
-                surface = renamed(surface, rng.permutation(count))
-            before = float(np.clip(surface(now), 0, 1).mean())
+                response = renamed(response, rng.permutation(count))
+            before = float(np.clip(response(now), 0, 1).mean())
             if not INITIAL[0] <= before <= INITIAL[1]:
                 continue
-            after = np.clip(surface(now + orders(count)), 0, 1).mean(-1)
+            after = np.clip(response(now + allocations(count)), 0, 1).mean(-1)
             best = after.max()
             if best - before >= WORTH:
-                success.append(surface(measured))
+                success.append(response(measured))
                 regret.append(((best - after) / (best - before)).astype(np.float32))
                 found += 1
     noise, common = rng.uniform(*NOISE, (len(success), 1, 1)), rng.uniform(*COMMON, (len(success), 1, 1))
@@ -180,12 +180,12 @@ def chances(trials: int, graded: bool) -> Floats:
 
 def believe(world: World) -> Belief:
     """Measure the world's policies."""
-    told = []
+    rows = []
     for demos in training_sets(world.setting.count, world.setting.nominal):
         measured = measure(world, demos, REGIMES["real"])
         sums = np.round(measured.scores * measured.trials * QUARTERS).astype(int)
-        told += [chances(int(t), world.graded)[s] for s, t in zip(sums, measured.trials, strict=True)]
-    return Belief(np.array(told, dtype=np.float32))
+        rows += [chances(int(t), world.graded)[s] for s, t in zip(sums, measured.trials, strict=True)]
+    return Belief(np.array(rows, dtype=np.float32))
 
 
 def decide(worlds: Sequence[World], parts: Iterator[Part]) -> Iterator[tuple[int, list[Belief]]]:
@@ -204,7 +204,7 @@ def decide(worlds: Sequence[World], parts: Iterator[Part]) -> Iterator[tuple[int
 def outcomes(count: int, given: argparse.Namespace, pool: ProcessPoolExecutor) -> Iterator[Outcome]:
     every = [draw_world(family, count, index, given.seed) for family in TUNING for index in range(given.worlds)]
     size = per_family(given.known)
-    parts = math.ceil(given.surfaces / size)
+    parts = math.ceil(given.responses / size)
     shown = {math.ceil(parts / share) for share in (1, 3, 10, 30)}
     for nominal in sorted({world.setting.nominal for world in every}):
         worlds = [world for world in every if world.setting.nominal == nominal]
@@ -215,7 +215,7 @@ def outcomes(count: int, given: argparse.Namespace, pool: ProcessPoolExecutor) -
                 continue
             for world, belief, (before, best, equal) in zip(worlds, beliefs, ends, strict=True):
                 for risk in RISKS:
-                    after = float(world.score(world.now + orders(count)[belief.order(risk)]))
+                    after = float(world.score(world.now + allocations(count)[belief.choose(risk)]))
                     regret = (best - after) / (best - before)
                     yield Outcome(world.family, count, number * size, risk, regret, after < equal - 1e-9)
 
@@ -233,7 +233,7 @@ def _drawn(
 
 
 def _ends(world: World) -> tuple[float, float, float]:
-    """Success before, with the best order there is, and with Equal."""
+    """Success before, with the best allocation, and with Equal."""
     best = best_allocation(world.score, world.now, BUDGET)
     before, after, equal = (float(world.score(world.now + more)) for more in (0.0, best, BUDGET / world.now.size))
     return before, after, equal
@@ -242,7 +242,7 @@ def _ends(world: World) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=20, help="per family and number of factors")
-    parser.add_argument("--surfaces", type=int, default=200_000, help=f"per family; parts have {CHUNK:,} of all")
+    parser.add_argument("--responses", type=int, default=200_000, help=f"per family; parts have {CHUNK:,} of all")
     parser.add_argument("--known", choices=KNOWN, default="tuning", help="families that the Bayesian knows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true", help="the order of the factors is not known")
@@ -250,14 +250,14 @@ def main() -> None:
     given = parser.parse_args()
     with ProcessPoolExecutor(given.jobs) as pool:
         every = [outcome for count in POLICIES for outcome in outcomes(count, given, pool)]
-    amounts = sorted({one.surfaces for one in every})
+    amounts = sorted({one.responses for one in every})
     bold = [one for one in every if one.risk == max(RISKS)]
-    most = [one for one in every if one.surfaces == amounts[-1]]
-    _table("surfaces per family", {f"{n:,}": [one for one in bold if one.surfaces == n] for n in amounts})
+    most = [one for one in every if one.responses == amounts[-1]]
+    _table("responses per family", {f"{n:,}": [one for one in bold if one.responses == n] for n in amounts})
     final = [one for one in most if one.risk == max(RISKS)]
     _table("family", {family.name: [one for one in final if one.family == family.name] for family in TUNING})
-    told = {risk: f"{100 * risk:.0f}%" if risk < 1 else "any" for risk in RISKS}
-    _table("risk that is taken", {told[risk]: [one for one in most if one.risk == risk] for risk in RISKS})
+    labels = {risk: f"{100 * risk:.0f}%" if risk < 1 else "any" for risk in RISKS}
+    _table("risk that is taken", {labels[risk]: [one for one in most if one.risk == risk] for risk in RISKS})
 
 
 def _table(title: str, rows: dict[str, list[Outcome]]) -> None:

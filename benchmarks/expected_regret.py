@@ -27,14 +27,14 @@ POLICIES = {
 
 def methods() -> tuple[str, ...]:
     pairs = [(name, five, eight) for name, sides in POLICIES.items() for five, eight in zip(*sides, strict=True)]
-    return tuple(f"surface:auto@{name}:{five}/{eight}" for name, five, eight in pairs)
+    return tuple(f"response-model:auto@{name}:{five}/{eight}" for name, five, eight in pairs)
 
 
 def rows(cells: dict[Key, Cell], settings: Settings, regime: str, construction: str, factors: int) -> Sequence[object]:
     made = []
     for method in settings.methods:
         chosen = [c for k, c in cells.items() if (k.method, k.regime, k.factors) == (method, regime, factors)]
-        if method.startswith(f"surface:auto@{construction}:"):
+        if method.startswith(f"response-model:auto@{construction}:"):
             got = mean(chosen)
             made.append([chosen[0].policies, round(got.regret, 4), round(got.error, 4)])
     return made
@@ -55,7 +55,7 @@ def main() -> None:
     cells = compare(settings, given.jobs, progress)
     table = {
         "source": f"python benchmarks/expected_regret.py --worlds {given.worlds} --seed {given.seed} --save, "
-        f"{datetime.date.today().isoformat()}: surface, K = 100, all nine families of fsc bench decisions",
+        f"{datetime.date.today().isoformat()}: response model, K = 100, all nine families of fsc bench decisions",
         "equal": {str(n): round(mean([c for k, c in cells.items() if k.method == "equal" and k.factors == n]).regret, 4)
                   for n in FACTORS},
         "regret": {

@@ -70,8 +70,8 @@ def table() -> str:
         "fit 28 curves from 112 rows": lambda: fit_curves(SPEC, results),
         "plan, 8 factors, pair (85 policies, 240 demos)": lambda: plan(SPEC),
         "recommend by curves, 8 factors, pair (2,000 refits inside)": lambda: recommend(SPEC, results, 100, "all"),
-        "recommend by the surface, 8 factors, 8 policies": lambda: recommend(SPEC, few, 100),
-        "recommend by the surface, 8 factors, 40 policies": lambda: recommend(SPEC, many, 100),
+        "recommend by the response model, 8 factors, 8 policies": lambda: recommend(SPEC, few, 100),
+        "recommend by the response model, 8 factors, 40 policies": lambda: recommend(SPEC, many, 100),
     }
     lines = [
         "# Fit speed",

@@ -19,14 +19,14 @@ from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.acquisition import advise
-from factored_scaling.model.posterior import fit_surface
+from factored_scaling.model.posterior import fit_posterior
 
 BUDGET, MORE = 100, 4
 CASES = [(regime, policies) for regime in ("simulation", "real") for policies in (1, 4)]
 
 
-def success(world: World, order: Mapping[str, int]) -> float:
-    return float(world.score(world.now + np.array([order[name] for name in world.factors], dtype=float)))
+def success(world: World, allocation: Mapping[str, int]) -> float:
+    return float(world.score(world.now + np.array([allocation[name] for name in world.factors], dtype=float)))
 
 
 def case(world: World, regime: str, policies: int) -> tuple[float, float]:
@@ -35,10 +35,10 @@ def case(world: World, regime: str, policies: int) -> tuple[float, float]:
     spec = StudySpec(sizes, nominal=world.setting.nominal, construction="screen", policies=policies + MORE)
     sets = [run.demos for run in plan(spec)]
     few, many = (results(world, sets[:count], REGIMES[regime]) for count in (policies, policies + MORE))
-    now = advise(fit_surface(spec, few), few, BUDGET)
+    now = advise(fit_posterior(spec, few), few, BUDGET)
     promised = next(step.gain for step in now.steps if step.kind == "train" and len(step.demos) == MORE)
-    later = fit_surface(spec, many).allocate(BUDGET).demos
-    return promised, success(world, later) - success(world, now.order)
+    later = fit_posterior(spec, many).allocate(BUDGET).demos
+    return promised, success(world, later) - success(world, now.allocation)
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""What the surface and the paper's curves promised of orders that were carried out, against what was measured.
+"""Predictions of the response model and of the paper's curves for collected allocations, against measured success.
 
 python benchmarks/promises.py --save      writes results/promises.md
 
 Reads the rows under results/: for every seed the model is fitted to the policies on subsets, and asked about every
-order for which a policy was trained and measured, whichever rule gave it. A measured score has noise of its own: the
-intervals here are of what one training run and so many trials would show.
+allocation for which a policy was trained and measured, whichever rule gave it. A measured score has noise of its own:
+the intervals here are for the score of one training run over so many trials.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
 from factored_scaling.core.results import Results
 from factored_scaling.files import read_results, read_spec
-from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.estimate import LEVELS, MODEL_ERROR
+from factored_scaling.model.posterior import Posterior, fit_posterior
+from factored_scaling.model.prior import Floats
 from factored_scaling.model.recommend import predicted_score, recommend
-from factored_scaling.model.response import Floats
-from factored_scaling.model.summary import DOUBT, LEVELS
 
 HOME = Path(__file__).resolve().parent.parent
 STUDIES = {
@@ -33,15 +33,15 @@ STUDIES = {
     "pull-visual, 6,000 updates": "results/maniskill-pull-visual/resnet18-96px-6000",
     "ManiSkill, pick-place": "results/maniskill-pick-place/resnet18-96px",
 }
-ADDED = ((0, 0), (1, 19), (20, 49), (50, 200))  # demonstrations of a factor that an order added
+ADDED = ((0, 0), (1, 19), (20, 49), (50, 200))  # demonstrations of a factor that an allocation added
 
 
 @dataclass(frozen=True)
 class Promise:
-    """One order: expected by the surface and by the curves, measured, whether each interval held it."""
+    """One allocation: success by the response model, by the curves and measured, and whether each interval held it."""
 
     rule: str
-    surface: float
+    modelled: float
     curves: float
     measured: float
     held: tuple[bool, ...]
@@ -55,21 +55,21 @@ def promises(folder: Path) -> Iterator[Promise]:
     every, outcomes = read_results(folder / "results.csv", spec), read_outcomes(folder / "outcomes.csv")
     for seed in sorted({line.seed for line in outcomes}):
         seen = Results(tuple(row for row in every.rows if row.seed == seed))
-        surface = fit_surface(spec, seen)
+        posterior = fit_posterior(spec, seen)
         curves = recommend(spec, seen, 100, "all", "power-law").curves
         for line in outcomes:
             if line.seed == seed:
                 promised = predicted_score(spec, curves, line.order)
                 assert promised is not None
-                yield _promise(surface, line, promised)
+                yield _promise(posterior, line, promised)
 
 
-def _promise(surface: Surface, line: OutcomeLine, by_curves: float) -> Promise:
-    names = surface.spec.names
+def _promise(posterior: Posterior, line: OutcomeLine, by_curves: float) -> Promise:
+    names = posterior.spec.names
     added = np.array([float(line.order[name]) for name in names])
-    before, after = surface.by_factor(np.stack([surface.now, surface.now + added]))
+    before, after = posterior.by_factor(np.stack([posterior.now, posterior.now + added]))
     measured = np.array([line.by_factor[name] for name in names])
-    shown = _shown(surface, before.mean(0), after, line.trials)
+    shown = _shown(posterior, before.mean(0), after, line.trials)
     edges = [np.quantile(shown, [(1 - level) / 2, (1 + level) / 2]) for level in LEVELS]
     held = tuple(bool(low - 1e-9 <= line.score <= high + 1e-9) for low, high in edges)
     now = before.mean(-1)
@@ -78,36 +78,37 @@ def _promise(surface: Surface, line: OutcomeLine, by_curves: float) -> Promise:
     )
 
 
-def _shown(surface: Surface, before: Floats, after: Floats, trials: int) -> Floats:
-    """Scores that a policy trained after the order may show: the draws, the model's error, training noise, trials."""
+def _shown(posterior: Posterior, before: Floats, after: Floats, trials: int) -> Floats:
+    """Scores that a policy trained on the allocation may show: with the model's error, training noise and trials."""
     rng = np.random.default_rng(0)
     count, draws = after.shape
     slope = 2 * np.sqrt(after * (1 - after))  # from arcsin √p to p
-    error = DOUBT * float((after.mean(0) - before).mean()) * rng.standard_normal(draws)
-    common = surface.noise_common * rng.standard_normal(draws)
-    own = surface.noise_own * rng.standard_normal((count, draws))
+    error = MODEL_ERROR * float((after.mean(0) - before).mean()) * rng.standard_normal(draws)
+    common = posterior.noise_common * rng.standard_normal(draws)
+    own = posterior.noise_own * rng.standard_normal((count, draws))
     success = np.clip(after + error + slope * (common + own), 0.0, 1.0)
     return np.asarray(rng.binomial(trials // count, success).sum(0) / (trials // count * count))
 
 
 def tables(found: dict[str, list[Promise]]) -> list[str]:
     lines = [
-        "| study | orders | surface: expected − measured | root mean square | 50% | 80% | 95% "
-        "| curves: promised − measured | root mean square |",
+        "| study | allocations | response model: predicted − measured | root mean square | 50% | 80% | 95% "
+        "| curves: predicted − measured | root mean square |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     everything = [promise for several in found.values() for promise in several]
     for name, several in [*found.items(), ("all", everything)]:
         held = np.mean([promise.held for promise in several], axis=0)
         shares = " | ".join(f"{100 * share:.0f}%" for share in held)
-        by_surface, by_curves = (
-            np.array([getattr(promise, who) - promise.measured for promise in several]) for who in ("surface", "curves")
+        by_model, by_curves = (
+            np.array([getattr(promise, who) - promise.measured for promise in several])
+            for who in ("modelled", "curves")
         )
-        off, off_curves = (f"{100 * e.mean():+.1f} | {100 * (e**2).mean() ** 0.5:.1f}" for e in (by_surface, by_curves))
+        off, off_curves = (f"{100 * e.mean():+.1f} | {100 * (e**2).mean() ** 0.5:.1f}" for e in (by_model, by_curves))
         lines.append(f"| {name} | {len(several)} | {off} | {shares} | {off_curves} |")
     lines += [
         "",
-        "| demonstrations added | cells | expected gain on their factor's trials | measured |",
+        "| demonstrations added | cells | predicted gain on their factor's trials | measured |",
         "|---|---:|---:|---:|",
     ]
     added, expected, measured = (
@@ -127,7 +128,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="also write benchmarks/results/promises.md")
     given = parser.parse_args()
     lines = [
-        "# What was promised of orders that were carried out",
+        "# Predictions for collected allocations",
         "",
         f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, numpy {np.__version__}; "
         "`python benchmarks/promises.py --save`. "

@@ -1,6 +1,6 @@
 """The stress family with its factors declared at random: the model's belief about neighbours is wrong here.
 
-fsc bench decisions --worlds benchmarks/shuffled_worlds.py --methods equal,surface:auto@screen:6/8
+fsc bench decisions --worlds benchmarks/shuffled_worlds.py --methods equal,response-model:auto@screen:6/8
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from factored_scaling.bench.families import shifted
-from factored_scaling.bench.worlds import Family, Setting, Surface, renamed
+from factored_scaling.bench.worlds import Family, Response, Setting, renamed
 
 
-def shuffled(setting: Setting, rng: np.random.Generator) -> Surface:
+def shuffled(setting: Setting, rng: np.random.Generator) -> Response:
     """Data of one factor repair the trials of another, anywhere in the list."""
     return renamed(shifted(setting, rng), rng.permutation(setting.count))
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/model.md, from a world whose true surface is known: python docs/model_images.py"""
+"""The pictures of docs/model.md, from a world whose true response is known: python docs/model_images.py"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.report.figures import bare_figure, dress_axes
+from factored_scaling.report.model import model_figure
 from factored_scaling.report.style import COLOURS, INK, MUTED, factor_places, save_figure
-from factored_scaling.report.surface import surface_figure
 
 DOCS = Path(__file__).resolve().parent
 FAMILY, FACTORS, INDEX, SEED = TUNING[1], 5, 7, 0
 POLICIES, BUDGET = 6, 100
-SHOWN = 40  # draws in the picture of draws
+SHOWN = 40  # samples in the picture of samples
 
 
 def known_world() -> tuple[World, StudySpec, Recommendation]:
@@ -37,10 +37,10 @@ def known_world() -> tuple[World, StudySpec, Recommendation]:
 
 
 def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
-    """What is expected of every factor's demonstrations, and in black what is true."""
-    figure = surface_figure(spec, answer)
-    assert answer.surface is not None
-    for index, (axes, curve) in enumerate(zip(figure.axes, answer.surface.curves, strict=True)):
+    """Predicted success against every factor's demonstrations, and in black the truth."""
+    figure = model_figure(spec, answer)
+    assert answer.summary is not None
+    for index, (axes, curve) in enumerate(zip(figure.axes, answer.summary.curves, strict=True)):
         demos = np.repeat(world.now[None, :], len(curve.demos), axis=0)
         demos[:, index] = curve.demos
         axes.plot(curve.demos, world.score(demos), color=INK, linewidth=1.2, dashes=(1, 1.5), zorder=6)
@@ -50,9 +50,9 @@ def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
     return figure
 
 
-def draws(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
-    """Some surfaces that the scores allow: success on the trials of the factor that is ordered most."""
-    said = answer.surface
+def samples(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
+    """Posterior samples: success on the trials of the factor that is given most."""
+    said = answer.summary
     assert said is not None
     name = max(answer.allocation, key=lambda factor: answer.allocation[factor])
     index = spec.names.index(name)
@@ -62,7 +62,7 @@ def draws(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
     figure = bare_figure(6.2, 3.4)
     axes = figure.add_axes((0.09, 0.14, 0.86, 0.76))
     colour = COLOURS[factor_places(spec, answer)[name]][0]
-    axes.plot(places, said.surface.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
+    axes.plot(places, said.posterior.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
     axes.plot(places, world.factor_success(demos)[:, index], color=INK, linewidth=1.6, dashes=(1, 1.5))
     for n, score, _, _ in said.measured(name):
         axes.plot([n], [score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
@@ -77,13 +77,14 @@ def draws(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
 def make(folder: Path = DOCS / "images") -> None:
     world, spec, answer = known_world()
     save_figure(expected(world, spec, answer), folder / "model-expected.png", 110)
-    save_figure(draws(world, spec, answer), folder / "model-draws.png", 110)
-    order = np.array([answer.allocation[name] for name in spec.names])
-    said = answer.surface
+    save_figure(samples(world, spec, answer), folder / "model-samples.png", 110)
+    allocation = np.array([answer.allocation[name] for name in spec.names])
+    said = answer.summary
     assert said is not None
     print(answer.sentence)
-    print(f"true: {world.score(world.now):.3f} now, {world.score(world.now + order):.3f} with this order, ", end="")
-    print(f"{world.score(world.now + BUDGET / FACTORS):.3f} with Equal; {said.now.mean:.3f} expected now")
+    then = world.score(world.now + allocation)
+    print(f"true: {world.score(world.now):.3f} now, {then:.3f} with this allocation, ", end="")
+    print(f"{world.score(world.now + BUDGET / FACTORS):.3f} with an equal split; {said.now.mean:.3f} predicted now")
 
 
 if __name__ == "__main__":

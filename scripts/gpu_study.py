@@ -70,7 +70,7 @@ RULES = {
     "group, all": ("all", "power-law"),
     "equal": ("equal", "power-law"),
     "greedy": ("greedy", "power-law"),
-    "surface": ("auto", "surface"),
+    "response model": ("auto", "response-model"),
 }
 
 
@@ -486,8 +486,8 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
                 strategy, fit = RULES[method]
                 answer = recommend(room.spec, files.results(seed), budget, strategy, fit)
                 predicted = (
-                    answer.surface.predicted.mean
-                    if answer.surface is not None
+                    answer.summary.predicted.mean
+                    if answer.summary is not None
                     else predicted_score(room.spec, answer.curves, answer.allocation)
                 )
                 row = {"task": options.task, "demos": options.demos, "seed": seed, "budget": budget, "method": method}

@@ -57,7 +57,7 @@ def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
     cells.append(Cell("top", 6, proxy=1))
     outcomes = loop.outcomes(cells)
     assert [outcome.cell for outcome in outcomes] == cells
-    labels = ["surface", "group, top", "group, all", "equal", "greedy", "remix", "proxy k=1, group, top"]
+    labels = ["response model", "group, top", "group, all", "equal", "greedy", "remix", "proxy k=1, group, top"]
     assert [cell.label for cell in cells] == labels
     with Study.open(tmp_path / "outcomes.db") as after:
         trained = {run.digest: run for run in after.runs()}
@@ -92,45 +92,46 @@ def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path) -> None
         make_loop(tmp_path, policy={"update": 5})
 
 
-def outcome_of(cell: Cell, mean: float, order: dict[str, int] | None = None) -> Outcome:
+def outcome_of(cell: Cell, mean: float, allocation: dict[str, int] | None = None) -> Outcome:
     score = Score(mean, 100, wilson(mean, 100))
-    answer: Any = type("Answer", (), {"allocation": order or {"a": 3}})()
+    answer: Any = type("Answer", (), {"allocation": allocation or {"a": 3}})()
     return Outcome(cell, answer, 0.5, Result(score, {("a",): score}))
 
 
 @pytest.mark.parametrize(
-    ("orders", "means", "said"),
+    ("allocations", "means", "text"),
     [
-        # what the surface ordered with each seed; success with auto, equal, greedy and remix
-        ([{"a": 3, "b": 3}], (0.5, 0.5, 0.4, 0.4), "The surface spread the budget evenly, as Equal does."),
+        # the response model's allocation with each seed; success with auto, equal, greedy and remix
+        ([{"a": 3, "b": 3}], (0.5, 0.5, 0.4, 0.4), "The response model split the budget evenly, as Equal does."),
         (
             [{"a": 3, "b": 3}],
             (0.5, 0.5, 0.9, 0.4),
-            "The surface spread the budget evenly, as Equal does. Surface did not win: Greedy was 40.0 points better.",
+            "The response model split the budget evenly, as Equal does. "
+            "The response model did not win: Greedy was 40.0 points better.",
         ),
         (
             [{"a": 3, "b": 3}, {"a": 6, "b": 0}],
             (0.9, 0.5, 0.4, 0.4),
-            "The surface spread the budget evenly, as Equal does, with 1 of 2 seeds. "
-            "Surface beat the best baseline, Equal, by 40.0 points.",
+            "The response model split the budget evenly, as Equal does, with 1 of 2 seeds. "
+            "The response model beat the best baseline, Equal, by 40.0 points.",
         ),
         (
             [{"a": 6, "b": 0}],
             (0.52, 0.5, 0.4, 0.4),
-            "Surface and the best baseline, Equal, are less than 14.1 points apart: a tie.",
+            "The response model and the best baseline, Equal, are less than 14.1 points apart: a tie.",
         ),
     ],
 )
-def test_the_last_sentence_tells_a_tie_from_the_same_order(
-    orders: list[dict[str, int]], means: tuple[float, ...], said: str
+def test_the_last_sentence_distinguishes_a_tie_from_the_same_allocation(
+    allocations: list[dict[str, int]], means: tuple[float, ...], text: str
 ) -> None:
     rules = dict(zip(("auto", "equal", "greedy", "remix"), means, strict=True))
     outcomes = [
-        (seed, outcome_of(Cell(rule, 6), mean, order if rule == "auto" else {"a": 3, "b": 3}))
-        for seed, order in enumerate(orders)
+        (seed, outcome_of(Cell(rule, 6), mean, allocation if rule == "auto" else {"a": 3, "b": 3}))
+        for seed, allocation in enumerate(allocations)
         for rule, mean in rules.items()
     ]
-    assert verdict(rules, outcomes) == said
+    assert verdict(rules, outcomes) == text
 
 
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_report_for_a_budget_nobody_tried_says_so(tmp_path: Path, capsys: pyte
             main(["report", str(tmp_path), "--budget", budget, "--outcomes", str(tmp_path / "rows.csv")])
         assert ended.value.code == 0
         assert capsys.readouterr().err == said
-        assert ("What came of it" in (tmp_path / "report.html").read_text()) == (not said)
+        assert ("Outcome</h2>" in (tmp_path / "report.html").read_text()) == (not said)
 
 
 @pytest.mark.slow
@@ -218,7 +219,7 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
         assert ended.value.code == 0
         printed = capsys.readouterr().out
         assert "After collecting K = 100 more demonstrations" in printed
-        assert "surface" in printed.splitlines()[-2].lower()  # how it did against the best baseline
+        assert "response model" in printed.splitlines()[-2].lower()  # how it did against the best baseline
     page = (tmp_path / "q" / "report.html").read_text()
     assert "Re-Mix" in page
     assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 7

@@ -268,7 +268,7 @@ def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
         for run in pending:
             study.tell(run.id, my_robot_lab(run.episodes))
         assert sum(study.recommend(10, "all").allocation.values()) == 10
-        said = study.recommend(10).surface
+        said = study.recommend(10).summary
         assert said is not None
         assert said.policies == len(study.runs())  # those of the first, smaller dataset too
         with pytest.raises(InvalidInput, match="no new demonstrations"):
@@ -474,7 +474,7 @@ def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path
         assert study.replan() == [working.id]
 
 
-def test_what_was_expected_of_the_last_round_stands_beside_what_came(tmp_path: Path) -> None:
+def test_hindsight_compares_the_prediction_for_the_last_round_with_its_outcome(tmp_path: Path) -> None:
     spec = StudySpec({"camera": 20, "light": 20}, construction="one", points=3, seeds=2)
 
     def measure(study: Study) -> None:
@@ -497,16 +497,16 @@ def test_what_was_expected_of_the_last_round_stands_beside_what_came(tmp_path: P
         assert found.policies == 1
         assert 0.6 < found.expected.mean < 0.75  # the truth of the rule above is 0.69
         assert found.expected.low < found.expected.mean < found.expected.high
-        assert "; one policy trained on everything came out at 50.0%" in found.sentence
+        assert "; one policy trained on everything scored 50.0%" in found.sentence
         measure(study)
         later = study.hindsight()
         assert later is not None
         assert (later.policies, "factors" in later.to_mapping()) == (2, False)
-        assert later.expected == found.expected  # what is measured since tells nothing of what was expected
+        assert later.expected == found.expected  # scores measured since do not change the prediction
         assert later.measured > found.measured
 
 
-def test_looking_back_holds_like_against_like(tmp_path: Path) -> None:
+def test_hindsight_compares_the_same_trials(tmp_path: Path) -> None:
     with Study.create(StudySpec({"camera": 20, "light": 20, "table": 20}), tmp_path / "study.db") as study:
         study.tell(study.ask(1)[0].id, {"camera": [1] * 40, "light": [1] * 38 + [0] * 2, "table": [0] * 40})
         study.extend({"table": 5})
@@ -515,5 +515,5 @@ def test_looking_back_holds_like_against_like(tmp_path: Path) -> None:
         assert found is not None
         assert found.measured == 1.0
         assert found.expected.mean > 0.85  # on those trials; over all factors it would be about two thirds
-        assert " of what the last round added on the trials of camera and light; one policy" in found.sentence
+        assert " on the trials of camera and light; one policy" in found.sentence
         assert found.to_mapping()["factors"] == ["camera", "light"]

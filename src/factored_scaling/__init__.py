@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from factored_scaling.core.scores import Result, Trial
     from factored_scaling.core.spec import Combination, Factor, StudySpec
     from factored_scaling.errors import FscError, InvalidInput
+    from factored_scaling.model.estimate import Estimate
+    from factored_scaling.model.posterior import Posterior, fit_posterior
     from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
     from factored_scaling.study import Study
 
@@ -32,9 +34,11 @@ _HOMES = {
     "Curve": "core.curves",
     "Dataset": "core.dataset",
     "Episode": "core.dataset",
+    "Estimate": "model.estimate",
     "Factor": "core.spec",
     "FscError": "errors",
     "InvalidInput": "errors",
+    "Posterior": "model.posterior",
     "Recommendation": "model.recommend",
     "Result": "core.scores",
     "Results": "core.results",
@@ -43,6 +47,7 @@ _HOMES = {
     "StudySpec": "core.spec",
     "Trial": "core.scores",
     "fit_curves": "model.recommend",
+    "fit_posterior": "model.posterior",
     "fit_power_law": "core.curves",
     "plan": "core.design",
     "recommend": "model.recommend",
@@ -53,9 +58,11 @@ __all__ = [
     "Curve",
     "Dataset",
     "Episode",
+    "Estimate",
     "Factor",
     "FscError",
     "InvalidInput",
+    "Posterior",
     "Recommendation",
     "Result",
     "Results",
@@ -65,6 +72,7 @@ __all__ = [
     "Trial",
     "__version__",
     "fit_curves",
+    "fit_posterior",
     "fit_power_law",
     "plan",
     "recommend",

@@ -62,13 +62,13 @@ class Cell:
         if self.strategy in BASELINES:
             return self.strategy
         source = f"proxy k={self.proxy}, " if self.proxy is not None else ""
-        # The surface is fitted to whatever was measured; a construction only says for which curves it was.
-        return f"{source}surface" if self.strategy == "auto" else f"{source}{self.construction}, {self.strategy}"
+        # The response model is fitted to whatever was measured; a construction only says for which curves it was.
+        return f"{source}response model" if self.strategy == "auto" else f"{source}{self.construction}, {self.strategy}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a cell: the order it gave, what its curves promised, and what was measured."""
+    """Outcome of a cell: its allocation, the predicted success and the measured one."""
 
     cell: Cell
     recommendation: Recommendation
@@ -117,7 +117,7 @@ class Loop:
             self._work(study, "study.db")
 
     def recommend(self, cell: Cell) -> tuple[Recommendation, StudySpec, Results]:
-        """The cell's order, from measured or proxy scores."""
+        """The cell's allocation, from measured or proxy scores."""
         with self.study(cell.construction) as study:
             spec = study.spec
             results = study.results() if cell.proxy is None else proxy_results(study, cell.proxy)
@@ -125,7 +125,7 @@ class Loop:
         return recommend(spec, results, cell.budget, cell.strategy, weights=weights), spec, results
 
     def outcomes(self, cells: Sequence[Cell]) -> list[Outcome]:
-        """Collect what every cell orders, train on it, measure. Cells with the same order share a policy."""
+        """Collect every cell's allocation, train on it, measure. Cells with the same allocation share a policy."""
         answers = [self.recommend(cell) for cell in cells]
         with self.study() as study:
             first, spec = study.dataset, study.spec
@@ -143,7 +143,7 @@ class Loop:
             self._work(after, "outcomes.db")
             results = {cell: result_of(after.store.trials(run)) for cell, run in runs.items()}
         return [
-            Outcome(cell, answer, _promised(spec_, answer), results[cell])
+            Outcome(cell, answer, _predicted(spec_, answer), results[cell])
             for cell, (answer, spec_, _) in zip(cells, answers, strict=True)
         ]
 
@@ -165,7 +165,7 @@ class Loop:
         )
 
     def _outcome_study(self, spec: StudySpec, pool: Dataset, most: Mapping[str, int]) -> Study:
-        """Where outcome policies are kept; its dataset grows when a later cell orders more than earlier ones."""
+        """Where outcome policies are kept; its dataset grows when a later cell needs more than earlier ones."""
         path = self.folder / "outcomes.db"
         wanted = spec.with_demos(most)
         if not path.exists():
@@ -202,8 +202,8 @@ class Loop:
         return weights
 
 
-def _promised(spec: StudySpec, answer: Recommendation) -> float | None:
-    """What was expected of an order: by the surface where there is one, else by the curves."""
-    if answer.surface is not None:
-        return answer.surface.predicted.mean
+def _predicted(spec: StudySpec, answer: Recommendation) -> float | None:
+    """Predicted success of an allocation: by the response model where there is one, else by the curves."""
+    if answer.summary is not None:
+        return answer.summary.predicted.mean
     return predicted_score(spec, answer.curves, answer.allocation)

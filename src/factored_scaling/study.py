@@ -18,6 +18,7 @@ from factored_scaling.core.scores import Result, Trial, result_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
 from factored_scaling.model.hindsight import Hindsight, hindsight
+from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.store import RoundRow, RunRow, Store
 from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
@@ -290,7 +291,7 @@ class Study:
         return Results(tuple(row for _, rows in self._measured(partial) for row in rows))
 
     def hindsight(self) -> Hindsight | None:
-        """What earlier rounds' scores let expect of the last round, and what came; None while that is not known."""
+        """The last round as predicted from earlier scores, and its outcome; None while either is unknown."""
         rounds = self.store.rounds(self.id)
         if len(rounds) == 1:
             return None
@@ -321,6 +322,10 @@ class Study:
     def recommend(self, budget: int, strategy: str = "auto", fit: str | None = None, **options: Any) -> Recommendation:
         """How many demonstrations of each factor to collect next."""
         return recommend(self.spec, self.results(), budget, strategy, fit, **options)
+
+    def posterior(self, seed: int = 0) -> Posterior:
+        """The response model, fitted to the study's results. The same seed gives the same samples."""
+        return fit_posterior(self.spec, self.results(), seed=seed)
 
     def ordered(self) -> dict[str, Any] | None:
         """The recommendation saved last, if it was saved in this round: an order is followed once."""

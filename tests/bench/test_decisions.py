@@ -24,11 +24,11 @@ from factored_scaling.bench.worlds import Family
 def draw(setting, rng):
     weights = rng.dirichlet(np.full(setting.count, 0.5))
 
-    def surface(demos):
+    def response(demos):
         skill = 0.2 + 0.7 * (1 - np.exp(-demos @ weights / 60))
         return np.repeat(skill[..., None], setting.count, axis=-1)
 
-    return surface
+    return response
 
 families = [Family("own", draw)]
 broken = [Family("broken", lambda setting, rng: lambda demos: demos.mean(axis=-1))]
@@ -44,10 +44,10 @@ def quiet(done: int, total: int) -> None:
     ("fit", "strategy", "construction"),
     [
         *(("power-law", strategy, c) for strategy in ("top", "top-half", "all") for c in ("one", "group")),
-        ("surface", "auto", "screen"),
+        ("response-model", "auto", "screen"),
     ],
 )
-def test_rules_order_what_recommend_orders(regime: str, fit: str, strategy: str, construction: str) -> None:
+def test_rules_allocate_as_recommend_does(regime: str, fit: str, strategy: str, construction: str) -> None:
     world = draw_world(TUNING[0], 5, 1)
     spec = world.spec(construction)
     rows = results(world, [run.demos for run in plan(spec)], REGIMES[regime])
@@ -57,8 +57,8 @@ def test_rules_order_what_recommend_orders(regime: str, fit: str, strategy: str,
     for budget, decision in zip((20, 100), decisions, strict=True):
         answer = recommend(spec, rows, budget, strategy, fit)
         assert dict(decision.allocation) == answer.allocation
-        if answer.surface is not None:
-            assert decision.intervals == answer.surface.predicted.intervals
+        if answer.summary is not None:
+            assert decision.intervals == answer.summary.predicted.intervals
         assert decision.policies == len(plan(spec))
 
 

@@ -10,7 +10,7 @@ import pytest
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Setting, Surface, World, draw_world, renamed
+from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Response, Setting, World, draw_world, renamed
 from factored_scaling.errors import FscError
 
 FAMILIES = (*TUNING, *HELD_OUT)
@@ -79,7 +79,7 @@ def test_power_law_worlds_follow_the_papers_curve_along_one_combination() -> Non
 
 
 def test_a_family_without_anything_to_decide_is_an_error() -> None:
-    def flat(setting: Setting, rng: np.random.Generator) -> Surface:
+    def flat(setting: Setting, rng: np.random.Generator) -> Response:
         return lambda demos: np.full_like(demos, 0.5)
 
     with pytest.raises(FscError, match="no world worth deciding"):
@@ -111,7 +111,7 @@ def test_the_oracle_is_not_fooled_by_a_gain_that_comes_late() -> None:
     assert best[1] > 80
 
 
-def test_a_worlds_study_declares_what_is_at_hand() -> None:
+def test_a_worlds_study_declares_the_current_demonstrations() -> None:
     world: World = draw_world(TUNING[1], 8, 0)
     spec = world.spec("one")
     assert spec.names == world.factors
@@ -119,11 +119,11 @@ def test_a_worlds_study_declares_what_is_at_hand() -> None:
     assert spec.total == world.setting.total
 
 
-def test_a_surface_whose_factors_are_declared_otherwise_is_the_same_surface() -> None:
+def test_a_response_with_factors_in_another_order_is_the_same_response() -> None:
     setting = Setting(5)
     inner = TUNING[1].draw(setting, np.random.default_rng(2))
     order = np.array([3, 0, 4, 1, 2])
     demos = np.array([5.0, 10.0, 20.0, 40.0, 80.0])
     declared = np.empty(5)
-    declared[order] = demos  # the inner surface's factor i is declared as factor order[i]
+    declared[order] = demos  # the inner response's factor i is declared as factor order[i]
     assert renamed(inner, order)(declared)[order] == pytest.approx(inner(demos))

@@ -132,10 +132,12 @@ def test_a_closed_pipe_is_no_error(study: Path) -> None:
 
 def test_sentences_and_warnings_break_at_spaces_and_never_inside_a_name(study: Path) -> None:
     lines = in_terminal(50, ["recommend", "study.yaml", "results.csv", "--budget", "100"], study)
-    prose = lines[next(place for place, line in enumerate(lines) if line.startswith("collect ")) :]
+    title, *rest = lines
+    assert title.startswith("Collect next")
+    prose = rest[next(place for place, line in enumerate(rest) if line.startswith("Collect ")) :]
     assert max(map(len, prose)) <= 50
     assert not any(line.endswith("_") for line in prose)
-    assert any(line.startswith("warning: the scores do not tell apart") for line in prose)
+    assert any(line.startswith("warning: the scores do not distinguish") for line in prose)
 
 
 def test_a_terminal_without_unicode(study: Path) -> None:
@@ -209,7 +211,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
-def test_the_order_shows_how_each_factors_trials_succeed_where_that_was_measured(fsc: Fsc, tmp_path: Path) -> None:
+def test_the_table_shows_success_on_each_factors_trials_where_that_was_measured(fsc: Fsc, tmp_path: Path) -> None:
     spec, results = tmp_path / "study.yaml", tmp_path / "results.csv"
     spec.write_text("factors: {camera_pose: 30, lighting: 30, background: 30}\n")
     heading = "demos:camera_pose,demos:lighting,demos:background,"

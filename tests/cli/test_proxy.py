@@ -37,18 +37,18 @@ def test_power_law_curves_are_fitted_to_stand_in_scores(fsc: Fsc, similar: Path)
     assert json.loads(answer.stdout)["allocation"] == {"camera": 0, "light": 10}
 
 
-def test_the_surface_weighs_stand_in_scores_beside_trials(fsc: Fsc, similar: Path) -> None:
+def test_the_response_model_weighs_proxy_scores_beside_trials(fsc: Fsc, similar: Path) -> None:
     alone = json.loads(fsc("recommend", similar, "--budget", "10", "--proxy", "5", "--json").stdout)
-    assert alone["allocation"] == {"camera": 5, "light": 5}  # a proxy alone makes no order sure enough
-    assert alone["surface"]["alternatives"]["most"]["allocation"]["light"] > 5
-    assert "no trial was scored: success is belief here" in alone["warnings"][0]
-    told = fsc("recommend", similar, "--budget", "10", "--proxy", "5").stdout
-    assert "Spread evenly: another order must be no worse than that with a probability of 60%.\n" in told
+    assert alone["allocation"] == {"camera": 5, "light": 5}  # a proxy alone leaves an equal split
+    assert alone["response_model"]["alternatives"]["best"]["allocation"]["light"] > 5
+    assert "no trial was scored: predicted success comes from the prior" in alone["warnings"][0]
+    text = fsc("recommend", similar, "--budget", "10", "--proxy", "5").stdout
+    assert "Recommending an equal split: no other allocation has a 60% chance of matching it.\n" in text
     for run in range(1, 6):
         assert fsc("record", similar, str(run), *"1110", "--done").returncode == 0
     both = json.loads(fsc("recommend", similar, "--budget", "10", "--proxy", "5", "--json").stdout)
     assert not any("no trial was scored" in text for text in both["warnings"])
-    assert both["surface"]["policies"] == 5
+    assert both["response_model"]["policies"] == 5
 
 
 def test_stand_in_scores_are_in_the_record(fsc: Fsc, similar: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_round(fsc: Fsc, study: Path) -> None:
     data = json.loads(done(fsc("plan", study, "--json")))
     assert data["runs"][0]["demos"] == {"camera_pose": 40, "distractor": 40, "table_texture": 30, "lighting": 30}
     assert json.loads(done(fsc("runs", study, "--json")))["round"] == 1
-    # the same order is not followed twice by a slip of the finger
+    # the same allocation is not followed twice by a slip of the finger
     refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
 
 
@@ -161,11 +161,11 @@ def test_the_next_round_looks_back(fsc: Fsc, study: Path) -> None:
     done(fsc("record", study, str(whole["id"]), *["1"] * 7, *["0"] * 3, "--done"))
     last = json.loads(done(fsc("recommend", study, "--budget", "20", "--json")))["last_round"]
     assert (last["measured"], last["policies"]) == (0.7, 1)
-    said = f"Looking back: {100 * last['expected']['mean']:.1f}% ("
-    came = "one policy trained on everything came out at 70.0%."
+    predicted = f"Looking back: the last round was predicted to reach {100 * last['expected']['mean']:.1f}% ("
+    scored = "one policy trained on everything scored 70.0%."
     for text in (done(fsc("recommend", study, "--budget", "20")), page(fsc, study)):
-        assert said in text
-        assert came in text
+        assert predicted in text
+        assert scored in text
     scores = study / "scores.csv"
     done(fsc("export", study, "--out", scores))
     assert "last_round" not in done(fsc("recommend", study, scores, "--budget", "20", "--json"))  # it has no rounds
@@ -181,7 +181,7 @@ def test_saving_says_what_comes_next(fsc: Fsc, study: Path) -> None:
     said = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save")
     assert (
         said.stderr
-        == f"saved as the order of this round; next: `fsc extend {study} --as-ordered` when it is collected\n"
+        == f"saved as the allocation of this round; next: `fsc extend {study} --as-ordered` when it is collected\n"
     )
     assert "extend" not in fsc("recommend", study, scores, "--budget", "20", "--strategy", "top").stderr
     quiet = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save", "--json")
@@ -228,10 +228,10 @@ def test_a_screening_study_has_no_curves_and_is_told_what_fits_it(fsc: Fsc, tmp_
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 4, lighting: 4, table: 4}\nconstruction: screen\n")
     for run in ("1", "2"):
         done(fsc("record", tmp_path, run, "1", "0", "1", "--done"))
-    hint = "the surface needs none: `fsc recommend --fit surface`"
+    hint = "the response model needs none: `fsc recommend --fit response-model`"
     refused(fsc("fit", tmp_path), "construction screen has no curves", hint)
     refused(fsc("recommend", tmp_path, "--budget", "5", "--strategy", "top"), hint)
-    done(fsc("recommend", tmp_path, "--budget", "5", "--strategy", "top", "--fit", "surface"))
+    done(fsc("recommend", tmp_path, "--budget", "5", "--strategy", "top", "--fit", "response-model"))
 
 
 def test_an_export_takes_the_settings_of_today_along(fsc: Fsc, study: Path, tmp_path: Path) -> None:

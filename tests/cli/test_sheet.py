@@ -176,7 +176,7 @@ def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:
         (["sheet", "collect", "LAB"], "no list of demos was made yet; `fsc sheet collect STUDY --budget K` makes one"),
         (["sheet", "collect", "LAB", "--budget", "3", "--allocation", "lighting=1"], "a budget and an allocation"),
         (["sheet", "collect", "LAB", "--allocation", "lightning=1"], "did you mean lighting"),
-        (["sheet", "collect", "LAB", "--budget", "3"], "the surface needs scores of at least one policy"),
+        (["sheet", "collect", "LAB", "--budget", "3"], "the response model needs scores of at least one policy"),
         (["sheet", "evaluate", "LAB", "--run", "99"], "no run '99'"),
         (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "none of .html, .csv and .json"),
         (["sheet", "import", "LAB", "nowhere.csv"], "nowhere.csv: no such file"),

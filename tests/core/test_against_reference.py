@@ -80,7 +80,7 @@ def test_recommend_as_a_whole_equals_the_reference(number: int) -> None:
         got = recommend(made.spec, Results.from_rows(made.rows), made.budget, strategy)
         wanted = reference.allocate(made.spec.sizes, combos, made.spec.construction, slopes, made.budget, strategy)
         assert got.allocation == wanted
-        assert any("spread equally" in warning for warning in got.warnings) == (
+        assert any("split equally" in warning for warning in got.warnings) == (
             max(slopes[index] for index in reference.included(slopes, strategy)) == 0
         )
     equal = recommend(made.spec, Results.from_rows(made.rows), made.budget, "equal")

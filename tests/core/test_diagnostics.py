@@ -55,14 +55,14 @@ def test_falling_looks_at_the_points_that_were_fitted() -> None:
     assert kinds(curve_of([0, 20, 60], [0.9, 0.51, 0.5], base=0), 10) == ["flat"]
 
 
-def test_saturated_is_near_one_or_promises_less_than_a_point() -> None:
+def test_saturated_is_near_one_or_gains_less_than_a_point() -> None:
     assert kinds(curve_of([0, 60], [0.90, 0.96]), 60) == ["saturated"]
     assert kinds(curve_of([0, 60], [0.90, 0.94]), 60) == []
     assert kinds(good(-0.01), 20) == ["saturated"]
     assert kinds(good(-0.5), 20) == []
 
 
-def test_noisy_means_more_scatter_than_promise() -> None:
+def test_noisy_means_more_scatter_than_predicted_gain() -> None:
     assert "noisy" in kinds(curve_of([0, 20, 40, 60], [0.2, 0.5, 0.2, 0.4]), 20)
     assert "noisy" not in kinds(curve_of([0, 20, 40, 60], [0.2, 0.41, 0.5, 0.6]), 60)
     assert "noisy" not in kinds(curve_of([0, 60], [0.2, 0.3]), 20)

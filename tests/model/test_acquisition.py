@@ -1,4 +1,4 @@
-"""What to measure next: gains shrink as more is known, costs are taken off, nothing is promised for nothing."""
+"""What to measure next: gains shrink as more is known, costs are subtracted, uninformative measurements add nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.acquisition import Advice, Step, advise
-from factored_scaling.model.posterior import Surface, fit_surface
-from factored_scaling.model.sampler import Effort
+from factored_scaling.model.posterior import Posterior, fit_posterior
+from factored_scaling.model.sampler import SamplerSettings
 
 
 @functools.cache
@@ -25,10 +25,10 @@ def world() -> World:
 
 
 @functools.cache
-def known(policies: int, regime: str = "real") -> tuple[Surface, Results]:
+def known(policies: int, regime: str = "real") -> tuple[Posterior, Results]:
     spec = StudySpec(world().spec().sizes, nominal=world().setting.nominal, construction="screen", policies=policies)
     measured = results(world(), [run.demos for run in plan(spec)], REGIMES[regime])
-    return fit_surface(spec, measured, effort=Effort(draws=256)), measured
+    return fit_posterior(spec, measured, sampler=SamplerSettings(draws=256)), measured
 
 
 def best_training(advice: Advice) -> float:
@@ -44,74 +44,74 @@ def test_more_policies_leave_less_to_gain() -> None:
         assert all(-1e-9 <= step.gain <= advice.regret for step in advice.steps)
 
 
-def test_more_trials_tell_more() -> None:
-    surface, measured = known(1)
-    little, much = (advise(surface, measured, 100, trials=trials) for trials in (5, 3000))
+def test_more_trials_add_more() -> None:
+    posterior, measured = known(1)
+    little, much = (advise(posterior, measured, 100, trials=trials) for trials in (5, 3000))
     assert best_training(much) > best_training(little)
 
 
 def test_the_steps_are_the_next_policies_seeds_and_trials() -> None:
-    surface, measured = known(4)
-    advice = advise(surface, measured, 100)
-    longer = plan(surface.spec.changed(policies=8))
+    posterior, measured = known(4)
+    advice = advise(posterior, measured, 100)
+    longer = plan(posterior.spec.changed(policies=8))
     trained = [step for step in advice.steps if step.kind == "train"]
     assert [len(step.demos) for step in trained] == [1, 2, 4]
     assert [dict(demos) for demos in trained[-1].demos] == [run.demos for run in longer[4:8]]
     assert {step.trials for step in trained} == {18}
     again = [step for step in advice.steps if step.kind == "seed"]
-    assert again[0].demos[0] == surface.spec.sizes
+    assert again[0].demos[0] == posterior.spec.sizes
     assert {step.seed for step in again} == {1}
     assert [step.seed for step in advice.steps if step.kind == "evaluate"] == [0, 0, 0]
 
 
 def test_a_study_with_curves_is_offered_its_own_plan_and_the_screening_order() -> None:
-    surface, measured = known(1)
-    spec = surface.spec.changed(construction="one", policies=None)
-    advice = advise(replace(surface, spec=spec), measured, 100)
+    posterior, measured = known(1)
+    spec = posterior.spec.changed(construction="one", policies=None)
+    advice = advise(replace(posterior, spec=spec), measured, 100)
     first = [step.demos[0] for step in advice.steps if step.kind == "train" and len(step.demos) == 1]
     assert first == [plan(spec)[1].demos, plan(spec.changed(construction="screen"))[1].demos]
 
 
 def test_costs_are_taken_from_the_budget() -> None:
-    surface, measured = known(1, "simulation")
-    free, dear = (advise(surface, measured, 100, policy_cost=cost, trials=100) for cost in (0.0, 30.0))
+    posterior, measured = known(1, "simulation")
+    free, dear = (advise(posterior, measured, 100, policy_cost=cost, trials=100) for cost in (0.0, 30.0))
     assert best_training(dear) < best_training(free)
     assert [step.cost for step in dear.steps if step.kind == "train"] == [30.0, 60.0]  # 4 policies cost too much
     assert all(step.cost == 0 for step in dear.steps if step.kind == "evaluate")
     assert dear.best is None or dear.best.kind == "evaluate"
-    per_trial = advise(surface, measured, 100, trial_cost=0.1, trials=100)
+    per_trial = advise(posterior, measured, 100, trial_cost=0.1, trials=100)
     assert per_trial.steps[0].cost == pytest.approx(10.0)
 
 
 def test_the_stop_rule() -> None:
-    surface, measured = known(1, "simulation")
-    assert advise(surface, measured, 100, worth=0.2).best is None
-    eager = advise(surface, measured, 100, worth=0.0)
+    posterior, measured = known(1, "simulation")
+    assert advise(posterior, measured, 100, worth=0.2).best is None
+    eager = advise(posterior, measured, 100, worth=0.0)
     assert eager.best == max(eager.steps, key=lambda step: step.gain)
-    assert advise(surface, measured, 100).steps[0].needed == 0.001
+    assert advise(posterior, measured, 100).steps[0].needed == 0.001
     cheap = Step("train", ({"a": 1},), 0, 18, 0.0, 0.002, 0.001)
     large = Step("train", ({"a": 1},) * 4, 0, 18, 0.0, 0.0045, 0.004)
     assert Advice(10, {"a": 10}, 0.5, 0.1, (cheap, large)).best is cheap
 
 
 def test_the_same_again_and_plain_data() -> None:
-    surface, measured = known(4)
-    first, again = (advise(surface, measured, 100).to_mapping() for _ in range(2))
+    posterior, measured = known(4)
+    first, again = (advise(posterior, measured, 100).to_mapping() for _ in range(2))
     assert first == again
     assert list(json.loads(json.dumps(first))) == ["budget", "act_now", "steps", "next"]
 
 
-def test_acting_now_is_what_would_be_ordered_even_if_that_is_equal() -> None:
+def test_acting_now_is_the_recommended_allocation_even_if_that_is_an_equal_split() -> None:
     spec = StudySpec(dict.fromkeys(("camera", "light", "table"), 30), construction="screen")
-    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6, "seed": 0}
-    measured = Results.from_rows([{**told, "factor": name} for name in spec.names])
-    surface = fit_surface(spec, measured)
-    choice, advice = surface.choose(100), advise(surface, measured, 100)
-    assert choice.spread
-    assert advice.order == choice.spending.demos
+    row = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6, "seed": 0}
+    measured = Results.from_rows([{**row, "factor": name} for name in spec.names])
+    posterior = fit_posterior(spec, measured)
+    choice, advice = posterior.choose(100), advise(posterior, measured, 100)
+    assert choice.is_equal
+    assert advice.allocation == choice.spending.demos
     equal, most = (
-        surface.score(surface.now + np.array(list(order.demos.values()), dtype=float))[0].mean()
-        for order in (choice.spending, choice.most)
+        posterior.score(posterior.now + np.array(list(spending.demos.values()), dtype=float))[0].mean()
+        for spending in (choice.spending, choice.best)
     )
     assert advice.expected == pytest.approx(equal)
     assert advice.regret > most - equal
@@ -120,7 +120,7 @@ def test_acting_now_is_what_would_be_ordered_even_if_that_is_equal() -> None:
 def test_mean_scores_are_enough() -> None:
     spec = known(4)[0].spec
     measured = results(world(), [run.demos for run in plan(spec)], REGIMES["real-means"])
-    advice = advise(fit_surface(spec, measured, effort=Effort(draws=64)), measured, 50)
+    advice = advise(fit_posterior(spec, measured, sampler=SamplerSettings(draws=64)), measured, 50)
     assert {step.kind for step in advice.steps} == {"train", "seed"}
     assert all(np.isfinite(step.gain) for step in advice.steps)
 
@@ -131,12 +131,12 @@ def test_costs_are_checked(wrong: dict[str, float]) -> None:
         advise(*known(4), 100, **wrong)  # type: ignore[arg-type]
 
 
-def test_trials_told_in_parts_count_together() -> None:
-    surface, measured = known(4)
+def test_trials_in_several_rows_count_together() -> None:
+    posterior, measured = known(4)
     rows = [{"demos": dict(row.demos or {}), "factor": row.factor, "score": row.score, "trials": row.trials, "seed": 0}
             for row in measured.rows]  # fmt: skip
     whole, parts = (
-        advise(surface, Results.from_rows(given), 100).steps[0].trials
+        advise(posterior, Results.from_rows(given), 100).steps[0].trials
         for given in (rows, [{**row, "trials": n} for row in rows for n in (2, 3)])
     )
     assert (whole, parts) == (18, 25)
@@ -150,7 +150,7 @@ def test_another_seed_is_one_that_was_not_trained_whatever_the_order_of_rows() -
         for name in ("a", "b")
     ]
     measured = Results.from_rows(rows)
-    advice = advise(fit_surface(spec, measured), measured, 20)
+    advice = advise(fit_posterior(spec, measured), measured, 20)
     assert [step.seed for step in advice.steps if step.kind == "seed"] == [3]
 
 
@@ -165,7 +165,7 @@ def test_a_policy_that_is_listed_under_every_curve_was_measured_once() -> None:
 
     listed = [*rows("camera", 0, 0.2, 0.5), *rows("light", 0, 0.5, 0.1), *rows("camera", 6, 0.6, 0.4)]
     once, twice = Results.from_rows(listed), Results.from_rows([*listed, *rows("light", 6, 0.6, 0.4)])
-    surface = fit_surface(spec, once, effort=Effort(draws=64))
-    advice = advise(surface, twice, 20)
+    posterior = fit_posterior(spec, once, sampler=SamplerSettings(draws=64))
+    advice = advise(posterior, twice, 20)
     assert {step.trials for step in advice.steps} == {80}
-    assert advice == advise(surface, once, 20)
+    assert advice == advise(posterior, once, 20)

@@ -1,4 +1,4 @@
-"""The surface: exact gradients, honest answers in worlds that are known, limits kept."""
+"""The posterior: exact gradients, correct answers in known worlds, caps and minimums."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 
 from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
-from factored_scaling.model.allocate import spend_well
-from factored_scaling.model.likelihood import Posterior, observe
-from factored_scaling.model.posterior import SURE, Surface, fit_surface, no_worse
-from factored_scaling.model.response import NEAR, Floats, Parameters, draw_kinds, size_of
-from factored_scaling.model.sampler import Effort
-from factored_scaling.model.summary import report_surface
+from factored_scaling.model.allocate import optimize_allocation
+from factored_scaling.model.likelihood import LogLikelihood, observe
+from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior, probability_at_least
+from factored_scaling.model.prior import NEAR, Floats, draw_mixture
+from factored_scaling.model.response import Parameters, size_of
+from factored_scaling.model.sampler import SamplerSettings
+from factored_scaling.model.summary import summarize_posterior
 
 NAMES = ("camera", "light", "table", "pose")
 SPEC = StudySpec(dict.fromkeys(NAMES, 30))
@@ -34,142 +35,148 @@ def rows(
     design: Any = DESIGN, trials: int | None = 400, mean_only: bool = False, seed: int = 0
 ) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
-    told: list[dict[str, Any]] = []
+    observations: list[dict[str, Any]] = []
     for demos in design:
         chance = np.clip(success(np.array(demos, dtype=float)) + 0.02 * rng.standard_normal(), 0, 1)
         scores = rng.binomial(trials or 400, chance) / (trials or 400)
         policy = {"demos": dict(zip(NAMES, demos, strict=True)), "trials": trials, "seed": seed}
         if mean_only:
-            told.append({**policy, "score": float(scores.mean())})
+            observations.append({**policy, "score": float(scores.mean())})
         else:
-            told += [{**policy, "factor": n, "score": float(s)} for n, s in zip(NAMES, scores, strict=True)]
-    return told
+            observations += [{**policy, "factor": n, "score": float(s)} for n, s in zip(NAMES, scores, strict=True)]
+    return observations
 
 
 @pytest.fixture(scope="module")
-def surface() -> Surface:
-    return fit_surface(SPEC, Results.from_rows(rows()))
+def posterior() -> Posterior:
+    return fit_posterior(SPEC, Results.from_rows(rows()))
 
 
 @pytest.mark.parametrize("kind", ["per factor", "mixed"])
 def test_the_gradient_is_the_likelihoods(kind: str) -> None:
-    told, proxy = rows(), None
+    observations, proxy = rows(), None
     if kind == "mixed":
         few = {"demos": dict(zip(NAMES, (5, 30, 10, 0), strict=True)), "score": 0.4}
-        told = [*told[:9], {**few, "factor": "camera+light", "seed": 1}, {**few, "factor": "*"}, few]
+        observations = [*observations[:9], {**few, "factor": "camera+light", "seed": 1}, {**few, "factor": "*"}, few]
         proxy = Results.from_rows([few, {**few, "factor": "pose", "score": 0.7}])
-    seen = observe(SPEC, Results.from_rows(told), proxy)
+    seen = observe(SPEC, Results.from_rows(observations), proxy)
     rng = np.random.default_rng(0)
-    posterior, kinds = Posterior(seen), draw_kinds(rng, 4, 4)
+    posterior, mixture = LogLikelihood(seen), draw_mixture(rng, 4, 4)
     raw = rng.standard_normal((size_of(4), 4))
-    _, slope = posterior(raw, kinds)
+    _, slope = posterior(raw, mixture)
     for place in range(size_of(4)):
         step = np.zeros_like(raw)
         step[place] = 1e-4
-        numeric = (posterior(raw + step, kinds)[0] - posterior(raw - step, kinds)[0]) / 2e-4
+        numeric = (posterior(raw + step, mixture)[0] - posterior(raw - step, mixture)[0]) / 2e-4
         assert slope[place] == pytest.approx(numeric, rel=2e-4, abs=2e-3 * np.abs(slope).max())
 
 
-def test_it_finds_what_fails_and_can_be_repaired(surface: Surface) -> None:
-    answer = surface.allocate(100).demos
+def test_it_finds_what_fails_and_can_be_repaired(posterior: Posterior) -> None:
+    answer = posterior.allocate(100).demos
     assert sum(answer.values()) == 100
     assert answer["camera"] >= 60
     assert answer["light"] <= 25  # Greedy would spend everything there or on camera
 
 
 def alike(factors: Any, trials: int = 6) -> Results:
-    """One policy that fails on every factor alike: nothing tells them apart."""
-    told = {"demos": {factor.name: factor.demos for factor in factors}, "score": 0.5, "trials": trials, "seed": 0}
-    return Results.from_rows([{**told, "factor": factor.name} for factor in factors])
+    """One policy that fails on every factor alike: nothing distinguishes them."""
+    row = {
+        "demos": {factor.name: factor.demos for factor in factors},
+        "score": 0.5,
+        "trials": trials,
+        "seed": 0,
+    }
+    return Results.from_rows([{**row, "factor": factor.name} for factor in factors])
 
 
-def test_a_budget_is_spread_evenly_where_no_order_is_surely_better(surface: Surface) -> None:
-    clear = surface.choose(100)
-    assert not clear.spread
-    assert clear.spending == clear.most
-    assert clear.sure > 0.8
-    unclear = fit_surface(SPEC, alike(SPEC.factors)).choose(100)
-    assert unclear.spread
-    assert unclear.sure < SURE
-    assert unclear.spending.demos == dict.fromkeys(NAMES, 25) != unclear.most.demos
+def test_a_budget_is_split_equally_where_no_allocation_is_likely_enough_to_match_that(posterior: Posterior) -> None:
+    clear = posterior.choose(100)
+    assert not clear.is_equal
+    assert clear.spending == clear.best
+    assert clear.probability > 0.8
+    unclear = fit_posterior(SPEC, alike(SPEC.factors)).choose(100)
+    assert unclear.is_equal
+    assert unclear.probability < REQUIRED_PROBABILITY
+    assert unclear.spending.demos == dict.fromkeys(NAMES, 25) != unclear.best.demos
 
 
-def test_even_keeps_caps_minimums_and_costs() -> None:
+def test_an_equal_split_keeps_caps_minimums_and_costs() -> None:
     factors = (
         Factor("camera", 30, cap=10),
         Factor("light", 30, minimum=40),
         Factor("table", 30),
         Factor("pose", 30, cost=2),
     )
-    even = fit_surface(StudySpec(factors), alike(factors)).equal(100)
+    even = fit_posterior(StudySpec(factors), alike(factors)).equal(100)
     assert even.demos["camera"] == 10
     assert even.demos["light"] >= 40
     assert sum(even.demos[factor.name] * factor.cost for factor in factors) + even.left == 100
 
 
-def test_as_good_is_no_worse() -> None:
-    assert no_worse(np.array([0.5, 0.6, 0.7, 0.4]), np.array([0.5, 0.5, 0.5, 0.5])) == 0.75
+def test_a_tie_counts_as_a_match() -> None:
+    assert probability_at_least(np.array([0.5, 0.6, 0.7, 0.4]), np.array([0.5, 0.5, 0.5, 0.5])) == 0.75
 
 
-def test_predictions_hold_what_is_true(surface: Surface) -> None:
-    said = report_surface(surface, 100)
-    now, later = (float(success(surface.now + np.array(extra)).mean()) for extra in ([0] * 4, [100, 0, 0, 0]))
+def test_predictions_hold_what_is_true(posterior: Posterior) -> None:
+    said = summarize_posterior(posterior, 100)
+    now, later = (float(success(posterior.now + np.array(extra)).mean()) for extra in ([0] * 4, [100, 0, 0, 0]))
     assert said.now.low < now < said.now.high
-    draws = surface.score(surface.now + np.array([[100.0, 0, 0, 0]]))[0]
-    assert np.quantile(draws, 0.025) < later < np.quantile(draws, 0.975)
+    samples = posterior.score(posterior.now + np.array([[100.0, 0, 0, 0]]))[0]
+    assert np.quantile(samples, 0.025) < later < np.quantile(samples, 0.975)
     assert said.curves[0].best > 0.8
     assert sum(curve.best for curve in said.curves) == pytest.approx(1)
     assert sum(said.best) == pytest.approx(1)
     by_factor = [curve.now.mean for curve in said.curves]
-    assert by_factor == pytest.approx(success(surface.now).tolist(), abs=0.06)
+    assert by_factor == pytest.approx(success(posterior.now).tolist(), abs=0.06)
     assert sum(by_factor) / 4 == pytest.approx(said.now.mean)
     assert 0 <= said.regret < 0.03
 
 
-def test_a_seed_gives_one_answer_and_another_seed_nearly_the_same(surface: Surface) -> None:
-    again = fit_surface(SPEC, Results.from_rows(rows()))
-    assert np.array_equal(again.score(surface.now), surface.score(surface.now))
-    other = fit_surface(SPEC, Results.from_rows(rows()), seed=1)
-    assert other.allocate(100).demos["camera"] == pytest.approx(surface.allocate(100).demos["camera"], abs=20)
+def test_a_seed_gives_one_answer_and_another_seed_nearly_the_same(posterior: Posterior) -> None:
+    again = fit_posterior(SPEC, Results.from_rows(rows()))
+    assert np.array_equal(again.score(posterior.now), posterior.score(posterior.now))
+    other = fit_posterior(SPEC, Results.from_rows(rows()), seed=1)
+    assert other.allocate(100).demos["camera"] == pytest.approx(posterior.allocate(100).demos["camera"], abs=20)
 
 
-def test_draws_are_kept_on_their_way(surface: Surface) -> None:
-    last = fit_surface(SPEC, Results.from_rows(rows()), effort=Effort(kept=1))
-    assert (last.draws, surface.draws) == (128, 512)
-    assert np.array_equal(last.raw, surface.raw[:, -128:])
-    assert np.array_equal(np.tile(last.kinds.kind, 4), surface.kinds.kind)
-    ways = surface.score(surface.now).reshape(4, 128)
+def test_several_samples_of_each_chain_are_kept(posterior: Posterior) -> None:
+    last = fit_posterior(SPEC, Results.from_rows(rows()), sampler=SamplerSettings(kept=1))
+    assert (last.n_samples, posterior.n_samples) == (128, 512)
+    assert np.array_equal(last.raw, posterior.raw[:, -128:])
+    assert np.array_equal(np.tile(last.mixture.component, 4), posterior.mixture.component)
+    ways = posterior.score(posterior.now).reshape(4, 128)
     assert all((np.abs(ways[place] - ways[place + 1]) > 1e-6).mean() > 0.8 for place in range(3))
 
 
-def test_means_alone_say_less_but_something() -> None:
-    answer = fit_surface(SPEC, Results.from_rows(rows(mean_only=True))).allocate(100).demos
+def test_mean_scores_alone_still_inform() -> None:
+    answer = fit_posterior(SPEC, Results.from_rows(rows(mean_only=True))).allocate(100).demos
     assert answer["camera"] == max(answer.values())
 
 
 def test_one_policy_is_enough_to_prefer_what_fails() -> None:
-    answer = fit_surface(SPEC, Results.from_rows(rows(DESIGN[:1]))).allocate(100).demos
+    answer = fit_posterior(SPEC, Results.from_rows(rows(DESIGN[:1]))).allocate(100).demos
     assert answer["camera"] + answer["light"] >= 80
 
 
 def test_trials_that_vary_everything_at_once_are_a_target_of_their_own() -> None:
-    told = [
+    observations = [
         {"demos": dict(zip(NAMES, demos, strict=True)), "score": float(success(np.array(demos, float)).prod()) ** 0.5}
         | {"factor": "*", "trials": 40, "seed": 0}
         for demos in DESIGN
     ]
-    said = recommend(SPEC, Results.from_rows(told), 40)
-    assert said.surface is not None
-    assert said.surface.now.mean == pytest.approx(told[0]["score"], abs=0.12)
-    assert said.surface.measured("camera") == []
+    said = recommend(SPEC, Results.from_rows(observations), 40)
+    assert said.summary is not None
+    assert said.summary.now.mean == pytest.approx(observations[0]["score"], abs=0.12)
+    assert said.summary.measured("camera") == []
 
 
-def test_what_was_measured_on_a_factors_own_trials_is_kept_for_pictures(surface: Surface) -> None:
-    told = [row for row in rows() if row["factor"] == "light"]
-    kept = report_surface(surface, 10).measured("light")
+def test_what_was_measured_on_a_factors_own_trials_is_kept_for_pictures(posterior: Posterior) -> None:
+    observations = [row for row in rows() if row["factor"] == "light"]
+    kept = summarize_posterior(posterior, 10).measured("light")
     complete = {name: size for name, size in SPEC.sizes.items() if name != "light"}
     assert sorted(kept) == sorted(
-        (float(row["demos"]["light"]), row["score"], 400, row["demos"].items() >= complete.items()) for row in told
+        (float(row["demos"]["light"]), row["score"], 400, row["demos"].items() >= complete.items())
+        for row in observations
     )
     assert {one.alone for one in kept} == {True, False}
 
@@ -180,7 +187,7 @@ def test_the_full_policy_under_every_curve_counts_once() -> None:
     seen = observe(SPEC, Results.from_rows(listed))
     assert (len(seen.demos), len(seen.theta)) == (3, 3)
     repeated = observe(SPEC, Results.from_rows([*listed, listed[1]]))
-    assert (len(repeated.demos), len(repeated.theta)) == (4, 4)  # told twice under one curve: another policy
+    assert (len(repeated.demos), len(repeated.theta)) == (4, 4)  # twice under one curve: another policy
 
 
 def test_overall_scores_beside_a_score_for_every_factor_are_not_counted_again() -> None:
@@ -190,8 +197,8 @@ def test_overall_scores_beside_a_score_for_every_factor_are_not_counted_again() 
     assert len(observe(SPEC, Results.from_rows([*each[:2], {**full, "score": 0.5}])).theta) == 3
 
 
-def test_a_stand_in_that_agrees_helps_and_one_that_disagrees_is_not_believed() -> None:
-    told = Results.from_rows(rows(trials=5))
+def test_a_proxy_that_agrees_helps_and_one_that_disagrees_does_not() -> None:
+    observations = Results.from_rows(rows(trials=5))
 
     def stand_in(sign: float) -> Results:
         scores = [0.5 + sign * (float(success(np.array(demos, float)).mean()) - 0.5) for demos in DESIGN]
@@ -204,18 +211,18 @@ def test_a_stand_in_that_agrees_helps_and_one_that_disagrees_is_not_believed() -
 
     truth = float(success(np.full(4, 30.0)).mean())
     alone, good, bad = (
-        fit_surface(SPEC, told, proxy=proxy).score(np.full((1, 4), 30.0))[0]
+        fit_posterior(SPEC, observations, proxy=proxy).score(np.full((1, 4), 30.0))[0]
         for proxy in (None, stand_in(1), stand_in(-1))
     )
     assert abs(good.mean() - truth) < abs(alone.mean() - truth) + 0.03
     assert bad.mean() == pytest.approx(alone.mean(), abs=0.06)
 
 
-def test_a_stand_in_alone_is_enough_to_answer() -> None:
+def test_a_proxy_alone_is_enough_to_recommend() -> None:
     stand_ins = Results.from_rows(
         [{"demos": dict.fromkeys(NAMES, n), "score": n / 40, "seed": 0} for n in (10, 20, 30)]
     )
-    assert sum(fit_surface(SPEC, Results(), proxy=stand_ins).allocate(10).demos.values()) == 10
+    assert sum(fit_posterior(SPEC, Results(), proxy=stand_ins).allocate(10).demos.values()) == 10
 
 
 def test_one_factor_varied_is_all_factors_varied_where_there_is_one() -> None:
@@ -232,17 +239,17 @@ def test_rounds_with_smaller_datasets_stay_in_use() -> None:
     grown = SPEC.with_demos({"camera": 40, "light": 5})
     seen = observe(grown, Results.from_rows(rows()))
     assert len(seen.demos) == len(DESIGN)
-    assert fit_surface(grown, Results.from_rows(rows())).now.tolist() == [70, 35, 30, 30]
+    assert fit_posterior(grown, Results.from_rows(rows())).now.tolist() == [70, 35, 30, 30]
 
 
 @pytest.mark.parametrize("budget", [1, 7, 100, 1000])
-def test_costs_caps_and_minimums_are_kept(budget: int, surface: Surface) -> None:
+def test_costs_caps_and_minimums_are_kept(budget: int, posterior: Posterior) -> None:
     factors = (Factor("a", 30, 2.5), Factor("b", 30, cap=20), Factor("c", 30, 0.5, minimum=2), Factor("d", 30, 1, 4))
 
-    def worth(orders: Floats) -> Floats:
-        return np.asarray(np.log1p(orders * [3.0, 2.0, 1.0, 1.0]).sum(1))
+    def worth(allocations: Floats) -> Floats:
+        return np.asarray(np.log1p(allocations * [3.0, 2.0, 1.0, 1.0]).sum(1))
 
-    spent = spend_well(factors, worth, budget)
+    spent = optimize_allocation(factors, worth, budget)
     cost = sum(spent.demos[f.name] * f.cost for f in factors)
     assert cost + spent.left == pytest.approx(budget)
     assert spent.left < 0.5
@@ -254,14 +261,14 @@ def test_costs_caps_and_minimums_are_kept(budget: int, surface: Surface) -> None
 def test_spending_finds_the_best_of_a_known_worth() -> None:
     weights = np.array([5.0, 3.0, 1.0, 0.1])
     factors = [Factor(name, 30) for name in NAMES]
-    spent = spend_well(factors, lambda orders: (weights * np.log1p(orders / 10)).sum(1), 90)
+    spent = optimize_allocation(factors, lambda allocations: (weights * np.log1p(allocations / 10)).sum(1), 90)
     # water-filling: n_i + 10 in proportion to the weights of those that get anything
     assert list(spent.demos.values()) == pytest.approx([57, 30, 3, 0], abs=1)
 
 
 def test_neighbours_are_those_declared_before_and_after() -> None:
-    kinds = draw_kinds(np.random.default_rng(0), 3, 4, [(1.0, NEAR)])
-    repair = Parameters.of(np.zeros((size_of(4), 3)), kinds).repair[:, :, 0]
+    mixture = draw_mixture(np.random.default_rng(0), 3, 4, [(1.0, NEAR)])
+    repair = Parameters.of(np.zeros((size_of(4), 3)), mixture).repair[:, :, 0]
     apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
     believed = [NEAR.own_repair, NEAR.near_repair, NEAR.cross_repair, NEAR.cross_repair]
     assert repair == pytest.approx(np.exp(np.array([centre for centre, _ in believed]))[apart])
@@ -274,10 +281,10 @@ def test_what_repairs_its_neighbours_trials_is_found_out() -> None:
         return 1 - failure
 
     rng = np.random.default_rng(3)
-    told = [
+    observations = [
         {"demos": dict(zip(NAMES, demos, strict=True)), "factor": name, "score": score, "trials": 200, "seed": 0}
         for demos in DESIGN
         for name, score in zip(NAMES, rng.binomial(200, repaired_by_the_one_before(np.array(demos))) / 200, strict=True)
     ]
-    order = fit_surface(SPEC, Results.from_rows(told)).allocate(60).demos
-    assert order[NAMES[0]] > 40 > order[NAMES[1]]
+    allocation = fit_posterior(SPEC, Results.from_rows(observations)).allocate(60).demos
+    assert allocation[NAMES[0]] > 40 > allocation[NAMES[1]]

@@ -1,4 +1,4 @@
-"""From rows to a collection order, as a user calls it."""
+"""From rows to a recommended allocation, as a user calls it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from factored_scaling import InvalidInput, Results, StudySpec, fit_curves, recom
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.spec import Factor
 from factored_scaling.errors import NotEnoughData, UnknownFactor
+from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import STRATEGIES
 
 FOUR = StudySpec(
@@ -23,20 +24,23 @@ FOUR = StudySpec(
 
 def rows(spec: StudySpec, ends: list[tuple[float, float]], trials: int | None = 600) -> Results:
     """Each curve with a power law through its two ends, at n = 0 and n = size."""
-    told = []
+    scores = []
     for combination, (first, last) in zip(spec.combinations(), ends, strict=True):
         base, total = combination.base, combination.total
         b = math.log((1 - last) / (1 - first)) / math.log(total / base)
         for k in range(4):
             n = round(combination.size * k / 3)
             score = 1 - (1 - first) * ((n + base) / base) ** b
-            told.append({"combination": combination.label, "n": n, "score": score, "trials": trials})
-    return Results.from_rows(told)
+            scores.append({"combination": combination.label, "n": n, "score": score, "trials": trials})
+    return Results.from_rows(scores)
 
 
 CLEAR = rows(FOUR, [(0.2, 0.6), (0.58, 0.6)])
 ALIKE = rows(FOUR, [(0.5, 0.6), (0.5, 0.6)])
 FLAT = rows(FOUR, [(0.6, 0.6), (0.7, 0.6)])
+UNCLEAR = Results.from_rows(
+    [{"demos": dict(FOUR.sizes), "score": 0.5, "trials": 6, "factor": name} for name in FOUR.names]
+)
 
 
 def test_the_object_has_exactly_the_documented_keys() -> None:
@@ -61,56 +65,58 @@ def test_a_curve_reports_what_it_predicts() -> None:
     assert curve["slope"] == pytest.approx((curve["predicted"] - curve["now"]) / 100)
 
 
-def test_auto_follows_the_surface_and_says_what_to_expect() -> None:
+def test_auto_follows_the_response_model() -> None:
     clear = recommend(FOUR, CLEAR, budget=100)
-    assert (clear.strategy, clear.fit) == ("auto", "surface")
-    assert clear.surface is not None
+    assert (clear.strategy, clear.fit) == ("auto", "response-model")
+    assert clear.summary is not None
     best = clear.allocation["camera_pose"] + clear.allocation["distractor"]
     assert best >= 70  # their curve rises, the other is flat
     assert sum(clear.allocation.values()) == 100
-    assert clear.surface.predicted.mean > clear.surface.alternatives["equal"][1].mean > clear.surface.now.mean
-    assert clear.surface.best[0] > 0.8
+    assert clear.summary.predicted.mean > clear.summary.alternatives["equal"][1].mean > clear.summary.now.mean
+    assert clear.summary.best[0] > 0.8
 
 
 def test_every_number_of_the_sentence_stands_in_the_json() -> None:
     answer = recommend(FOUR, CLEAR, budget=100)
     data = answer.to_mapping()
     assert data["answer"] == answer.sentence
-    predicted, others = data["surface"]["predicted"], data["surface"]["alternatives"]
+    predicted, others = data["response_model"]["predicted"], data["response_model"]["alternatives"]
     given = ", ".join(f"{count} {name}" for name, count in data["allocation"].items() if count)
     means = [100 * entry["mean"] for entry in (predicted, others["equal"], others["top"])]
     digits = int(round(means[0]) in (round(means[1]), round(means[2])))
     assert answer.sentence == (
-        f"collect {given}; expected {means[0]:.{digits}f}% ({100 * predicted['low']:.0f}–"
-        f"{100 * predicted['high']:.0f}); Equal would give {means[1]:.{digits}f}; "
-        f"the paper's Top would give {means[2]:.{digits}f}"
+        f"collect {given}: predicted success {means[0]:.{digits}f}% ({100 * predicted['low']:.0f}–"
+        f"{100 * predicted['high']:.0f}); an equal split: {means[1]:.{digits}f}%; "
+        f"the paper's Top: {means[2]:.{digits}f}%"
     )
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_an_order_that_is_not_sure_enough_is_told_but_not_given() -> None:
-    told = {"demos": dict(FOUR.sizes), "score": 0.5, "trials": 6}
-    answer = recommend(FOUR, Results.from_rows([{**told, "factor": name} for name in FOUR.names]), budget=100)
+def test_an_allocation_that_is_not_likely_enough_to_match_an_equal_split_is_an_alternative() -> None:
+    answer = recommend(FOUR, UNCLEAR, budget=100)
     assert answer.allocation == dict.fromkeys(FOUR.names, 25)
-    data = answer.to_mapping()["surface"]
-    most = data["alternatives"]["most"]
-    assert most["allocation"] != answer.allocation
-    assert most["mean"] >= data["predicted"]["mean"] == data["alternatives"]["equal"]["mean"]
-    given = ", ".join(f"{count} {name}" for name, count in most["allocation"].items() if count)
+    data = answer.to_mapping()["response_model"]
+    best = data["alternatives"]["best"]
+    assert best["allocation"] != answer.allocation
+    assert best["mean"] >= data["predicted"]["mean"] == data["alternatives"]["equal"]["mean"]
+    assert best["probability_at_least_equal"] < REQUIRED_PROBABILITY
+    assert data["probability_at_least_equal"] == 1.0
+    given = ", ".join(f"{count} {name}" for name, count in best["allocation"].items() if count)
+    chance = f"{100 * best['probability_at_least_equal']:.0f}% chance of matching an equal split"
     assert answer.sentence.endswith(
-        f"; {given} would give {100 * most['mean']:.1f}, but is only {100 * data['sure']:.0f}% sure to be no worse"
+        f"; the best alternative, {given}: {100 * best['mean']:.1f}% ({chance}, 60% required)"
     )
-    assert "Equal" not in answer.sentence
-    sure = recommend(FOUR, CLEAR, budget=100)
-    assert sure.surface is not None
-    assert "most" not in sure.surface.alternatives
-    assert sure.surface.sure > 0.9
+    assert "; an equal split:" not in answer.sentence
+    clear = recommend(FOUR, CLEAR, budget=100)
+    assert clear.summary is not None
+    assert "best" not in clear.summary.alternatives
+    assert clear.probability_at_least_equal > 0.9
 
 
 def test_the_papers_rules_stay_one_flag_away() -> None:
-    assert recommend(FOUR, CLEAR, 100, "top").surface is None
-    top = recommend(FOUR, CLEAR, 100, "top", "surface")
-    assert top.surface is not None
+    assert recommend(FOUR, CLEAR, 100, "top").summary is None
+    top = recommend(FOUR, CLEAR, 100, "top", "response-model")
+    assert top.summary is not None
     assert top.allocation == {"camera_pose": 50, "distractor": 50, "table_texture": 0, "lighting": 0}
 
 
@@ -128,27 +134,25 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert recommend(FOUR, ALIKE, 50, seed=3).curves[0].best != recommend(FOUR, ALIKE, 50, seed=4).curves[0].best
 
 
-def test_an_even_order_that_does_not_reach_every_factor_says_so() -> None:
-    told = {"demos": dict(FOUR.sizes), "score": 0.5, "trials": 6}
-    unsure = Results.from_rows([{**told, "factor": name} for name in FOUR.names])
-    for answer in (recommend(FOUR, unsure, 3), recommend(FOUR, unsure, 3, "equal"), recommend(FOUR, FLAT, 3, "all")):
+def test_an_equal_split_too_small_for_every_factor_is_a_warning() -> None:
+    for answer in (recommend(FOUR, UNCLEAR, 3), recommend(FOUR, UNCLEAR, 3, "equal"), recommend(FOUR, FLAT, 3, "all")):
         assert list(answer.allocation.values()) == [1, 1, 1, 0]
-        [said] = [text for text in answer.to_mapping()["warnings"] if "reach every factor" in text]
-        assert said.startswith("a budget of 3 does not reach every factor: spread evenly, it leaves none for lighting;")
+        [text] = [text for text in answer.to_mapping()["warnings"] if "for every factor" in text]
+        assert text.startswith("a budget of 3 is too small for every factor: an equal split leaves none for lighting;")
     capped = StudySpec([Factor("a", 3, cap=0), Factor("b", 3)])
     for answer in (
-        recommend(FOUR, unsure, 4, "equal"),  # one each
-        recommend(FOUR, CLEAR, 1, "top"),  # not even, and means it
+        recommend(FOUR, UNCLEAR, 4, "equal"),  # one each
+        recommend(FOUR, CLEAR, 1, "top"),  # not an equal split
         recommend(capped, Results.from_rows([]), 1, "equal"),  # nobody wants any of a
     ):
-        assert not [text for text in answer.warnings if "reach every factor" in text]
+        assert not [text for text in answer.warnings if "for every factor" in text]
 
 
 @pytest.mark.parametrize("strategy", ["top", "top-half", "all"])
-def test_flat_curves_spread_the_budget_equally_and_say_so(strategy: str) -> None:
+def test_flat_curves_split_the_budget_equally_with_a_warning(strategy: str) -> None:
     got = recommend(FOUR, FLAT, budget=10, strategy=strategy)
     assert got.allocation == {"camera_pose": 3, "distractor": 3, "table_texture": 2, "lighting": 2}
-    assert got.warnings == ("no curve rises, so nothing can be told from them; the budget is spread equally",)
+    assert got.warnings == ("no curve rises, so the curves do not rank factors; the budget is split equally",)
     assert all(report.slope == 0.0 for report in got.curves)
 
 
@@ -164,13 +168,13 @@ def test_top_half_of_three_is_one_and_two_when_rounded_up() -> None:
 
 def test_a_point_without_training_data_is_left_out_with_a_warning() -> None:
     spec = StudySpec({"a": 30, "b": 30})
-    told = [{"combination": "a+b", "n": n, "score": s} for n, s in [(0, 0.9), (20, 0.2), (60, 0.5)]]
-    got = recommend(spec, Results.from_rows(told), 10, "top")
+    scores = [{"combination": "a+b", "n": n, "score": s} for n, s in [(0, 0.9), (20, 0.2), (60, 0.5)]]
+    got = recommend(spec, Results.from_rows(scores), 10, "top")
     assert got.allocation == {"a": 5, "b": 5}
     left_out, one_curve = got.warnings
     assert left_out == "the point n = 0 of a+b has no training data and is left out of the fit"
     assert "construction one" in one_curve
-    curves, _ = fit_curves(spec, Results.from_rows(told[1:]))
+    curves, _ = fit_curves(spec, Results.from_rows(scores[1:]))
     assert got.curves[0].curve.b == curves[0].b
 
 
@@ -190,10 +194,10 @@ def test_greedy_gives_everything_to_the_lowest_score() -> None:
 
 
 def test_greedy_needs_every_factors_score_on_the_full_data_policy() -> None:
-    told = per_factor({"camera_pose": 0.5, "distractor": 0.3, "table_texture": 0.3})
-    told += per_factor({"lighting": 0.1}, n=20)
+    scores = per_factor({"camera_pose": 0.5, "distractor": 0.3, "table_texture": 0.3})
+    scores += per_factor({"lighting": 0.1}, n=20)
     with pytest.raises(NotEnoughData, match="none for lighting"):
-        recommend(FOUR, Results.from_rows(told), 20, "greedy")
+        recommend(FOUR, Results.from_rows(scores), 20, "greedy")
 
 
 def test_cubed_failure_splits_by_the_third_power() -> None:
@@ -264,10 +268,10 @@ def test_caps_pass_the_budget_on_and_what_nobody_may_take_is_left() -> None:
 
 def test_a_steep_curve_still_prints_plain_json() -> None:
     spec = StudySpec({"a": 1, "b": 240}, construction="one")
-    told = [{"combination": "a", "n": n, "score": s} for n, s in [(0, 0.5), (1, 0.9)]]
-    told += [{"combination": "b", "n": n, "score": s} for n, s in [(0, 0.2), (240, 0.9)]]
+    scores = [{"combination": "a", "n": n, "score": s} for n, s in [(0, 0.5), (1, 0.9)]]
+    scores += [{"combination": "b", "n": n, "score": s} for n, s in [(0, 0.2), (240, 0.9)]]
     for strategy in ("top", "all", "auto"):
-        got = recommend(spec, Results.from_rows(told), 100, strategy)
+        got = recommend(spec, Results.from_rows(scores), 100, strategy)
         assert sum(got.allocation.values()) == 100
         json.dumps(got.to_mapping(), allow_nan=False)
 
@@ -280,15 +284,15 @@ def test_one_factor_gets_everything() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_results_that_do_not_fit_the_study_are_refused_whatever_the_strategy(strategy: str) -> None:
-    told = Results.from_rows([{"combination": "camera_pose+distractor", "n": 61, "score": 0.5}])
+    scores = Results.from_rows([{"combination": "camera_pose+distractor", "n": 61, "score": 0.5}])
     with pytest.raises(InvalidInput, match="row 1, column n"):
-        recommend(FOUR, told, 10, strategy, weights=dict.fromkeys(FOUR.names, 1))
+        recommend(FOUR, scores, 10, strategy, weights=dict.fromkeys(FOUR.names, 1))
     unknown = Results.from_rows([{"combination": "camera_pose+tabel", "n": 6, "score": 0.5}])
     with pytest.raises(UnknownFactor, match="row 1, column combination"):
         recommend(FOUR, unknown, 10, strategy, weights=dict.fromkeys(FOUR.names, 1))
 
 
-def test_the_surface_needs_one_policy() -> None:
+def test_the_response_model_needs_one_policy() -> None:
     with pytest.raises(NotEnoughData, match="needs scores of at least one policy"):
         recommend(FOUR, Results(), 10)
 

@@ -39,7 +39,7 @@ def lines(axes: Axes, label: str) -> list[tuple[list[float], list[float]]]:
 
 
 @pytest.mark.parametrize("budget", [1, 20, 100, 500])
-def test_curves_are_solid_up_to_now_and_dashed_up_to_the_promise(budget: int) -> None:
+def test_curves_are_solid_up_to_now_and_dashed_up_to_the_prediction(budget: int) -> None:
     spec, results = study()
     answer = recommend(spec, results, budget, "top")
     figure = curves_figure(spec, answer)
@@ -52,9 +52,9 @@ def test_curves_are_solid_up_to_now_and_dashed_up_to_the_promise(budget: int) ->
         assert (fitted_x[0], fitted_x[-1], further_x[0], further_x[-1]) == (0, size, size, size + budget)
         assert fitted_y == pytest.approx([curve.at(n) for n in fitted_x])
         assert further_y[-1] == pytest.approx(panel.report.predicted)
-        [(promise_x, promise_y)] = lines(axes, "promise")
-        assert promise_x == [float(size + budget)]
-        assert promise_y == pytest.approx([panel.report.predicted])
+        [(end_x, end_y)] = lines(axes, "prediction")
+        assert end_x == [float(size + budget)]
+        assert end_y == pytest.approx([panel.report.predicted])
         assert lines(axes, "now")[0][0] == [size, size]
         assert axes.get_ylim() == figure.axes[0].get_ylim()
 
@@ -110,7 +110,7 @@ def test_everything_drawn_lies_inside_the_shared_scale(construction: str, count:
     low, high = shared_limits(panels(spec, answer))
     assert (low, high) == figure.axes[0].get_ylim()
     for axes in figure.axes:
-        for label in ("measured", "interval", "promise"):
+        for label in ("measured", "interval", "prediction"):
             assert all(low <= value <= high for _, values in lines(axes, label) for value in values)
 
 
@@ -155,7 +155,7 @@ def test_allocations_stand_side_by_side_with_their_numbers() -> None:
         assert axes.get_xlim() == figure.axes[0].get_xlim()
 
 
-def test_the_outcome_shows_promise_and_measurement() -> None:
+def test_the_outcome_shows_prediction_and_measurement() -> None:
     rows = [OutcomeRow("top", 0.7, 0.68, 0.66, 0.71, 3000), OutcomeRow("equal", None, 0.63, 0.6, 0.65, 3000)]
     [axes] = outcome_figure(rows).axes
     assert lines(axes, "measured") == [([0.68], [1]), ([0.63], [0])]

@@ -115,7 +115,7 @@ def test_the_answer_is_told_first(group: ReportInput, group_text: str) -> None:
     words = page.words
     assert "Collect 50 camera pose and 50 distractor demos." in words
     gain = round(100 * (steepest.predicted - steepest.now))
-    assert f"Their curve promises +{gain} points, from {steepest.now:.1%} to {steepest.predicted:.1%}." in words
+    assert f"Their curve predicts +{gain} points, from {steepest.now:.1%} to {steepest.predicted:.1%}." in words
     assert words.index("Collect 50") < words.index("What to collect")
     assert "A note." in words
 
@@ -221,7 +221,7 @@ def test_before_any_result_there_is_an_equal_share() -> None:
 def test_curves_that_do_not_rise_are_called_flat() -> None:
     given = report(*study(steep=dict.fromkeys(VISUAL, -0.1)))
     words = Page(render(given)).words
-    assert "No curve rises, so nothing speaks for one factor over another." in words
+    assert "No curve rises, so the curves do not rank the factors." in words
     assert words.count(" flat at ") == 3
     assert "fall by" in words
     assert "1 warning to read" in words

@@ -54,7 +54,7 @@ def test_several_curves_name_the_steepest() -> None:
     what, why = answer(spec, recommend(spec, results, 100, "all"))
     assert what.startswith("Collect ")
     assert "background demos." in what
-    assert why.startswith("The steepest of their curves, camera pose + distractor, would promise +")
+    assert why.startswith("The steepest of their curves, camera pose + distractor, predicts +")
     assert why.endswith("for all 100.")
 
 
@@ -62,13 +62,13 @@ def test_one_factor_and_one_demo_are_singular() -> None:
     spec, results = study(VISUAL, "one")
     what, why = answer(spec, recommend(spec, results, 1, "top"))
     assert what == "Collect 1 camera pose demo."
-    assert why.startswith("Its curve promises +0.")
+    assert why.startswith("Its curve predicts +0.")
 
 
 def test_a_budget_too_small_for_all_factors_names_the_curve() -> None:
     spec, results = study()
     _, why = answer(spec, recommend(spec, results, 1, "top"))
-    assert why.startswith("The curve of camera pose + distractor promises")
+    assert why.startswith("The curve of camera pose + distractor predicts")
 
 
 def test_baselines_say_what_they_follow() -> None:
@@ -86,36 +86,46 @@ def test_baselines_say_what_they_follow() -> None:
 def test_auto_says_why() -> None:
     spec, results = study()
     given = recommend(spec, results, 100, "auto")
-    assert given.surface is not None
-    likely = max(given.surface.curves, key=lambda curve: curve.best)
-    said = strategy_words(given)
-    assert f"Alone, {plain(likely.factor)} is the best buy with a probability of {percent(likely.best)}." in said
-    assert f"expected to cost {100 * given.surface.regret:.1f} points" in said
-    assert "best buy" not in strategy_words(recommend(spec, results, 100, "top"))
+    assert given.summary is not None
+    likely = max(given.summary.curves, key=lambda curve: curve.best)
+    text = strategy_words(given)
+    assert f"Best single factor: {plain(likely.factor)}, with a probability of {percent(likely.best)}." in text
+    assert f"Expected regret of acting now: {100 * given.regret:.1f} points." in text
+    assert "Best single factor" not in strategy_words(recommend(spec, results, 100, "top"))
     what, why = answer(spec, given)
     assert what.startswith("Collect ")
-    digits = given.surface.digits
-    expected, equal = given.surface.predicted, given.surface.alternatives["equal"][1]
-    assert why.startswith(
-        f"Expected: {percent(expected.mean, digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
-    )
-    assert f"Equal would give {percent(equal.mean, digits)}" in why
+    digits = given.summary.digits
+    low, high = given.prediction.interval(0.95)
+    mean, equal = given.prediction.mean, given.summary.alternatives["equal"][1]
+    assert why.startswith(f"Predicted success: {percent(mean, digits)} ({100 * low:.0f}–{100 * high:.0f})")
+    assert f"; an equal split: {percent(equal.mean, digits)}" in why
+    assert why.endswith(f" {percent(given.probability_at_least_equal)} likely to match or beat an equal split.")
 
 
-def test_an_even_order_says_what_was_not_sure_enough() -> None:
-    spec = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
-    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
-    given = recommend(spec, Results.from_rows([{**told, "factor": name} for name in spec.names]), 90)
-    assert given.surface is not None
-    order, most = given.surface.alternatives["most"]
+THREE = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
+
+
+def unclear(spec: StudySpec) -> Results:
+    """The same score for every factor over few trials: an equal split is recommended."""
+    row = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
+    return Results.from_rows([{**row, "factor": name} for name in spec.names])
+
+
+def test_an_equal_split_names_the_alternative_that_is_not_likely_enough_to_match_it() -> None:
+    spec = THREE
+    given = recommend(spec, unclear(spec), 90)
+    assert given.summary is not None
+    demos, best = given.summary.alternatives["best"]
+    chance = given.summary.best_probability
+    assert chance is not None
     what, why = answer(spec, given)
     assert what == "Collect 30 demos of each of the 3 factors."
     assert "; " not in why
     assert why.endswith(
-        f" Spread evenly: what is expected to give most, {demo_words(order)} for {percent(most.mean, 1)}, is no worse "
-        f"than that with a probability of {percent(given.surface.sure)} only."
+        f" Recommending an equal split: the best alternative ({demo_words(demos)}, {percent(best.mean, 1)}) has only a "
+        f"{percent(chance)} chance of matching it (60% required)."
     )
-    assert strategy_words(given).startswith("90 in all: spread evenly. ")
+    assert strategy_words(given).startswith("90 in all: split evenly. ")
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:
@@ -142,28 +152,26 @@ def test_run_lines_count_a_policy_that_is_listed_under_every_curve_once() -> Non
 
 
 @pytest.mark.parametrize(
-    ("sure", "said"), [(0.599609375, "59.9%"), (0.59999, "59.9%"), (0.594, "59%"), (0.6171875, "62%"), (0.6, "60%")]
+    ("probability", "text"),
+    [(0.599609375, "59.9%"), (0.59999, "59.9%"), (0.594, "59%"), (0.6171875, "62%"), (0.6, "60%")],
 )
-def test_what_is_not_sure_enough_does_not_read_as_if_it_were(sure: float, said: str) -> None:
-    spec = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
-    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
-    given = recommend(spec, Results.from_rows([{**told, "factor": name} for name in spec.names]), 90)
-    assert given.surface is not None
-    given = replace(given, surface=replace(given.surface, sure=sure))
-    assert f"but is only {said} sure" in given.sentence
-    assert answer(spec, given)[1].endswith(f"with a probability of {said} only.")
+def test_rounding_does_not_move_a_probability_across_the_required_one(probability: float, text: str) -> None:
+    given = recommend(THREE, unclear(THREE), 90)
+    assert given.summary is not None
+    given = replace(given, summary=replace(given.summary, best_probability=probability))
+    assert f"({text} chance of matching an equal split, 60% required)" in given.sentence
+    assert answer(THREE, given)[1].endswith(f"has only a {text} chance of matching it (60% required).")
 
 
 @pytest.mark.parametrize(
-    ("cap", "budget", "said"),
-    [(30, 10, "spread evenly"), (30, 2, "spread as evenly as can be"), (2, 30, "spread as evenly as can be")],
+    ("cap", "budget", "text"),
+    [(30, 10, "split evenly"), (30, 2, "split as evenly as possible"), (2, 30, "split as evenly as possible")],
 )
-def test_equal_is_not_called_even_where_it_cannot_be(cap: int, budget: int, said: str) -> None:
+def test_an_equal_split_is_not_called_even_where_it_cannot_be(cap: int, budget: int, text: str) -> None:
     spec = StudySpec({"camera_pose": 30, "lighting": {"demos": 30, "cap": cap}, "table_texture": 30})
-    told = {"demos": dict(spec.sizes), "score": 0.5, "trials": 6}
-    results = Results.from_rows([{**told, "factor": name} for name in spec.names])
+    results = unclear(spec)
     given, equal = recommend(spec, results, budget), recommend(spec, results, budget, "equal")
     assert given.allocation == equal.allocation
-    assert meaning(given) == meaning(equal) == said
-    assert said.capitalize() in answer(spec, given)[1]
-    assert answer(spec, equal)[1].startswith(f"An equal share for every factor{' as far as can be' * ('as' in said)}")
+    assert meaning(given) == meaning(equal) == text
+    assert text in strategy_words(given)
+    assert answer(spec, equal)[1].startswith(f"An equal share for every factor{' as far as possible' * ('as' in text)}")

@@ -316,7 +316,7 @@ def test_the_slider_moves_the_recommendation(
         chart.press("ArrowRight")
         expect(page.locator(".tip:visible")).to_contain_text("0 demos: measured")
         page.get_by_label("Strategy").select_option("auto")
-        expect(page.get_by_text("What each factor would bring")).to_be_visible()
+        expect(page.get_by_text("Gain from each factor")).to_be_visible()
         expect(page.locator("#factors figure")).to_have_count(2)
         page.get_by_label("Strategy").select_option("equal")
         expect(heading).to_contain_text("An equal share for every factor")

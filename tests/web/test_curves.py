@@ -35,15 +35,15 @@ def test_the_page_says_what_recommend_says(measured: Study, budget: int, strateg
         assert all(point["low"] < point["score"] < point["high"] for point in curve["points"])
 
 
-def test_auto_shows_what_the_surface_expects_of_every_factor(measured: Study) -> None:
+def test_auto_shows_the_predicted_success_along_every_factor(measured: Study) -> None:
     with client_of(measured) as client:
         content = client.get("/curves.json?budget=40").json()
         page = client.get("/curves?budget=40").text
     found = recommend(measured.spec, measured.results(), 40)
-    assert found.surface is not None
-    assert content["fit"] == "surface"
+    assert found.summary is not None
+    assert content["fit"] == "response-model"
     cards = content["factors"]["curves"]
-    expected = {curve.factor.replace("_", " "): curve for curve in found.surface.curves}
+    expected = {curve.factor.replace("_", " "): curve for curve in found.summary.curves}
     assert [card["label"] for card in cards] == ["camera pose", "lighting"], "best first"
     bottom, top = content["factors"]["limits"]
     for card in cards:
@@ -55,7 +55,7 @@ def test_auto_shows_what_the_surface_expects_of_every_factor(measured: Study) ->
         )
         assert [point["n"] for point in card["points"]] == [0, 15, 30], "measured on this factor's own axis"
         assert all(bottom <= value <= top for row in card["line"] for value in row[1:])
-    assert "What each factor would bring" in page
+    assert "Gain from each factor" in page
     assert f"{expected['lighting'].demos[-1]:g} demos." in page
 
 
@@ -73,7 +73,7 @@ def test_a_trial_that_failed_is_on_the_scale(tmp_path: Path) -> None:
         assert min(point["score"] for card in content["curves"] for point in card["points"]) == bottom == 0.0
 
 
-def test_a_study_without_curves_still_has_the_surface(tmp_path: Path) -> None:
+def test_a_study_without_curves_still_has_the_response_model(tmp_path: Path) -> None:
     spec = StudySpec(dict.fromkeys("abcd", 30), construction="screen", name="screened")
     with Study.create(spec, tmp_path / "study.db") as study, client_of(study) as client:
         while runs := study.ask():

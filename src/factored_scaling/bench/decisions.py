@@ -22,7 +22,7 @@ from factored_scaling.bench.worlds import Family, World, draw_world
 from factored_scaling.core.allocate import spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.model.summary import LEVELS
+from factored_scaling.model.estimate import LEVELS
 
 _CHUNK = 10  # worlds per task of a worker process
 
@@ -82,7 +82,7 @@ class Key:
 
 @dataclass
 class Cell:
-    """What came of a rule in the worlds of a cell."""
+    """Outcome of a rule in the worlds of a cell."""
 
     regrets: list[float] = field(default_factory=list)
     # success that Equal would have given on top

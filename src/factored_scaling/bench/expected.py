@@ -25,7 +25,7 @@ def regime_for(trials: int | None) -> str:
 
 
 def expected_regret(construction: str, count: int, policies: int, regime: str) -> float | None:
-    """Regret to expect of the surface on the first so many policies, between the measured numbers along straight lines.
+    """Expected regret of the response model on the first policies, interpolated between the measured numbers.
 
     Numbers of factors beyond those measured count as the nearest; None for constructions without a table.
     """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from factored_scaling.bench.worlds import Family, Floats, Setting, Surface
+from factored_scaling.bench.worlds import Family, Floats, Response, Setting
 
 Rng = np.random.Generator
 
 
-def power_law(setting: Setting, rng: Rng) -> Surface:
+def power_law(setting: Setting, rng: Rng) -> Response:
     """The paper's law: failure is a product of powers of (n + base), per group of two or per factor.
 
     All trials move together. Some factors' trials fail more often than others', which says nothing about their data.
@@ -26,30 +26,30 @@ def power_law(setting: Setting, rng: Rng) -> Surface:
     share = np.exp(0.35 * rng.standard_normal(count) + rng.uniform(0.0, 0.8) * steep)
     share /= share.mean()
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         log_ratio = np.log((demos @ belongs + base).clip(min=1.0) / setting.total)
         together = failure * np.exp(-(log_ratio @ exponent))
         return np.asarray(1.0 - np.minimum(1.0, together[..., None] * share))
 
-    return surface
+    return response
 
 
-def mechanistic(setting: Setting, rng: Rng) -> Surface:
+def mechanistic(setting: Setting, rng: Rng) -> Response:
     """Trials of factor j need the base skill and robustness to j; data of similar factors help a little."""
     return _chain(setting, rng, _repairs(setting, rng), _floors(setting, rng, 0.0))
 
 
-def irreducible(setting: Setting, rng: Rng) -> Surface:
+def irreducible(setting: Setting, rng: Rng) -> Response:
     """As `mechanistic`, but 40% of the factors fail in a way that no data repair."""
     return _chain(setting, rng, _repairs(setting, rng), _floors(setting, rng, 0.4))
 
 
-def shifted(setting: Setting, rng: Rng) -> Surface:
+def shifted(setting: Setting, rng: Rng) -> Response:
     """The stress case: data of factor i repair the trials of factor i + 1."""
     return _chain(setting, rng, np.roll(_repairs(setting, rng), 1, axis=1), _floors(setting, rng, 0.0))
 
 
-def saturating(setting: Setting, rng: Rng) -> Surface:
+def saturating(setting: Setting, rng: Rng) -> Response:
     """Success rises to a ceiling, exponentially or logistically in log n; some factors have no effect, some harm.
 
     Kinds of factors: ordinary; without effect (no trouble, and their data do nothing); irreducible (trouble that data
@@ -72,14 +72,14 @@ def saturating(setting: Setting, rng: Rng) -> Surface:
         raised = ratio**power
         return np.asarray(raised / (1.0 + raised) if logistic else -np.expm1(-ratio))
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         progress = risen(demos)
         shared = (progress * helps).sum(axis=-1, keepdims=True) / count
         harm = (progress * reach).sum(axis=-1, keepdims=True) - progress * reach
         own = (1.0 - spill) * progress + spill * shared
         return np.asarray((start + (ceiling - start) * own) * (1.0 - harm))
 
-    return surface
+    return response
 
 
 def _repairs(setting: Setting, rng: Rng) -> Floats:
@@ -99,7 +99,7 @@ def _floors(setting: Setting, rng: Rng, part: float) -> Floats:
     return floors
 
 
-def _chain(setting: Setting, rng: Rng, repairs: Floats, floors: Floats) -> Surface:
+def _chain(setting: Setting, rng: Rng, repairs: Floats, floors: Floats) -> Response:
     """Success on factor j: base skill, times robustness to j, times a little of the robustness to all others."""
     count = setting.count
     stuck = floors > 0.2
@@ -116,7 +116,7 @@ def _chain(setting: Setting, rng: Rng, repairs: Floats, floors: Floats) -> Surfa
     )
     bystander = rng.uniform(0.0, 0.15)
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         total = demos.sum(axis=-1, keepdims=True) + setting.nominal
         skill = 1.0 - unskilled * (1.0 + total / practice) ** -skill_power
         effective = demos @ repairs
@@ -125,7 +125,7 @@ def _chain(setting: Setting, rng: Rng, repairs: Floats, floors: Floats) -> Surfa
         others = np.exp(log_others.sum(axis=-1, keepdims=True) - log_others)
         return np.asarray(skill * (1.0 - failure) * others)
 
-    return surface
+    return response
 
 
 TUNING = (

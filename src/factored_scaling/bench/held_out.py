@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from factored_scaling.bench.worlds import Family, Floats, Setting, Surface
+from factored_scaling.bench.worlds import Family, Floats, Response, Setting
 
 Rng = np.random.Generator
 
 
-def rough(setting: Setting, rng: Rng) -> Surface:
-    """Smooth surfaces of no particular form: random ramps over log n, mostly rising, mixed by a nonlinearity."""
+def rough(setting: Setting, rng: Rng) -> Response:
+    """Smooth responses of no particular form: random ramps over log n, mostly rising, mixed by a nonlinearity."""
     count, ramps = setting.count, 6
     knees = np.log1p(setting.demos) + rng.normal(0.8, 1.0, (count, ramps))
     widths = rng.uniform(0.2, 0.9, (count, ramps))
@@ -20,15 +20,15 @@ def rough(setting: Setting, rng: Rng) -> Surface:
     transfer = rng.gamma(0.3, 1.0, (count, count)) / count
     level = rng.normal(-0.5, 1.5, count) + rng.normal(0.0, 0.8)
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         along = np.log1p(demos)[..., None]
         risen = importance * (heights / (1.0 + np.exp(-(along - knees) / widths))).sum(axis=-1)
         return np.asarray(1.0 / (1.0 + np.exp(-(level + own * risen + (1.0 - own) * risen @ transfer))))
 
-    return surface
+    return response
 
 
-def steps(setting: Setting, rng: Rng) -> Surface:
+def steps(setting: Setting, rng: Rng) -> Response:
     """Learners that get it suddenly: each factor's trials improve in one or two jumps at some number of demos."""
     count = setting.count
     jumps = rng.uniform(0.1, 0.6, (count, 2)) * (rng.random((count, 2)) < [0.8, 0.5])
@@ -37,15 +37,15 @@ def steps(setting: Setting, rng: Rng) -> Surface:
     start = rng.beta(1.5, 2.0, count)
     helped = rng.uniform(0.0, 0.2)
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         effective = (1.0 - helped) * demos + helped * demos.mean(axis=-1, keepdims=True)
         passed = 1.0 / (1.0 + (at / effective[..., None].clip(min=1e-9)) ** sharp)
         return np.asarray(start + (1.0 - start) * (jumps * passed).sum(axis=-1).clip(max=0.95))
 
-    return surface
+    return response
 
 
-def dilution(setting: Setting, rng: Rng) -> Surface:
+def dilution(setting: Setting, rng: Rng) -> Response:
     """Training of fixed length: more data of one kind means fewer passes over every other kind."""
     count = setting.count
     thinned = rng.uniform(0.2, 0.8)
@@ -54,17 +54,17 @@ def dilution(setting: Setting, rng: Rng) -> Surface:
     floor = rng.uniform(0.0, 0.15, count)
     general = rng.uniform(0.0, 0.4)
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         total = demos.sum(axis=-1, keepdims=True) + setting.nominal
         seen = demos * (setting.total / total.clip(min=1.0)) ** thinned
         learned = 1.0 - hardness * np.exp(-seen / rate) - floor
         together = 1.0 - general * np.exp(-total / setting.total)
         return np.asarray(learned * together)
 
-    return surface
+    return response
 
 
-def skills(setting: Setting, rng: Rng) -> Surface:
+def skills(setting: Setting, rng: Rng) -> Response:
     """Hidden skills: every factor's data teach several, every factor's trials need several; the two need not agree."""
     count, hidden = setting.count, int(rng.integers(2, setting.count + 1))
     agree = rng.uniform(0.0, 1.0)
@@ -74,12 +74,12 @@ def skills(setting: Setting, rng: Rng) -> Surface:
     power = rng.uniform(0.6, 2.0, hidden)
     lowest, highest = rng.uniform(0.0, 0.4, hidden), rng.uniform(0.6, 1.0, hidden)
 
-    def surface(demos: Floats) -> Floats:
+    def response(demos: Floats) -> Floats:
         practice = (demos @ taught / scale) ** power
         mastery = lowest + (highest - lowest) * practice / (1.0 + practice)
         return np.asarray(np.exp(np.log(mastery.clip(min=1e-6)) @ (1.5 * needed.T)))
 
-    return surface
+    return response
 
 
 HELD_OUT = (

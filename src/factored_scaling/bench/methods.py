@@ -19,9 +19,17 @@ from factored_scaling.core.design import curve_sizes, demos_at, plan
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.model.posterior import Surface, fit_surface
-from factored_scaling.model.recommend import FITS, STANDS_OUT, STRATEGIES, fit_curves, recommend, report_curves
-from factored_scaling.model.summary import Estimate
+from factored_scaling.model.estimate import Estimate
+from factored_scaling.model.posterior import Posterior, fit_posterior
+from factored_scaling.model.recommend import (
+    FITS,
+    RESPONSE_MODEL,
+    STANDS_OUT,
+    STRATEGIES,
+    fit_curves,
+    recommend,
+    report_curves,
+)
 
 SWITCH = "switch"
 DEFAULT = (
@@ -33,10 +41,10 @@ DEFAULT = (
     "power-law:top@group",
     "power-law:all@group",
     "power-law:switch@group",
-    "surface:auto@group",
-    "surface:auto@screen:4/5",
-    "surface:auto@screen:6/8",
-    "surface:auto@screen:10/13",
+    "response-model:auto@group",
+    "response-model:auto@screen:4/5",
+    "response-model:auto@screen:6/8",
+    "response-model:auto@screen:10/13",
 )
 _WRITTEN = re.compile(r"([\w-]+):([\w-]+)@([\w-]+?)(-unshared)?(?::(\d+(?:/\d+)*))?")
 
@@ -75,7 +83,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule orders, and what it promises where it promises anything."""
+    """A rule's allocation, and its predicted success where it predicts any."""
 
     allocation: Mapping[str, int]
     policies: int
@@ -114,10 +122,10 @@ class Bench:
         self._place = place
         self._results: dict[tuple[str, bool, int], Results] = {}
         self._curves: dict[tuple[str, bool, int], tuple[Curve, ...]] = {}
-        self._surfaces: dict[tuple[str, bool, int], Surface] = {}
+        self._posteriors: dict[tuple[str, bool, int], Posterior] = {}
 
     def decide(self, method: Method, budgets: Sequence[int]) -> list[Decision] | None:
-        """What the rule orders for every budget; None where only means are kept and it needs scores per factor."""
+        """The rule's allocation for every budget; None where only means are kept and it needs scores per factor."""
         if self._regime.mean_only and method.strategy in ("greedy", "cubed-failure"):
             return None
         spec = self.world.spec(method.construction)
@@ -133,10 +141,10 @@ class Bench:
                 self._curves[key] = fit_curves(spec, results)[0]
             curves = self._curves[key]
             return [Decision(_by_curves(spec, curves, method.strategy, budget), policies) for budget in budgets]
-        if method.fit == "surface" and method.strategy == "auto":
-            if key not in self._surfaces:
-                self._surfaces[key] = fit_surface(spec, results)
-            return [_by_surface(self._surfaces[key], budget, policies) for budget in budgets]
+        if method.fit == RESPONSE_MODEL and method.strategy == "auto":
+            if key not in self._posteriors:
+                self._posteriors[key] = fit_posterior(spec, results)
+            return [_by_model(self._posteriors[key], budget, policies) for budget in budgets]
         answers = [recommend(spec, results, budget, method.strategy, method.fit) for budget in budgets]
         return [Decision(answer.allocation, policies) for answer in answers]
 
@@ -175,12 +183,12 @@ def _unshared_rows(spec: StudySpec, world: World, regime: Regime) -> list[dict[s
     return rows
 
 
-def _by_surface(surface: Surface, budget: int, policies: int) -> Decision:
+def _by_model(posterior: Posterior, budget: int, policies: int) -> Decision:
     """What `recommend` does for `auto`, without its report; a test holds them together."""
-    order = surface.allocate(budget).demos
-    after = surface.now + np.array([float(order[name]) for name in surface.spec.names])
-    now, then = surface.score(np.stack([surface.now, after]))
-    return Decision(order, policies, Estimate.of(then, then - now).intervals)
+    allocation = posterior.allocate(budget).demos
+    after = posterior.now + np.array([float(allocation[name]) for name in posterior.spec.names])
+    now, then = posterior.score(np.stack([posterior.now, after]))
+    return Decision(allocation, policies, Estimate.of(then, then - now).intervals)
 
 
 @functools.lru_cache(maxsize=64)

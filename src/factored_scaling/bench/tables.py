@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from factored_scaling.bench.decisions import Cell, Key, Mean, Settings, mean
-from factored_scaling.model.summary import LEVELS
+from factored_scaling.model.estimate import LEVELS
 
 ROLES = {"tuning": "families that rules were tuned on", "held_out": "families kept apart for reporting"}
 

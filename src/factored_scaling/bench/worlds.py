@@ -1,4 +1,4 @@
-"""Worlds whose best answer is known: a response surface, the noise of training, and how trials are scored."""
+"""Worlds whose best answer is known: a response response, the noise of training, and how trials are scored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from factored_scaling.errors import FscError, InvalidInput
 
 Floats = NDArray[np.float64]
 # demos per factor, shape (..., N), to the true success on each factor's trials, shape (..., N)
-Surface = Callable[[Floats], Floats]
+Response = Callable[[Floats], Floats]
 Role = Literal["tuning", "held_out"]
 
 DEMOS = 30  # of every factor, as in the paper's simulations
@@ -29,7 +29,7 @@ _TRIES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a family is told before it draws a surface."""
+    """The setting in which a family draws a response."""
 
     count: int  # factors
     demos: int = DEMOS  # of each factor, now
@@ -37,16 +37,16 @@ class Setting:
 
     @property
     def total(self) -> int:
-        """All demonstrations at hand."""
+        """All current demonstrations."""
         return self.count * self.demos + self.nominal
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of world. `draw` makes one surface; `tuning` families may be looked at when a rule is made, others not."""
+    """A kind of world. `draw` makes one response. Only `tuning` families may be looked at when a rule is made."""
 
     name: str
-    draw: Callable[[Setting, np.random.Generator], Surface]
+    draw: Callable[[Setting, np.random.Generator], Response]
     role: Role = "held_out"
 
 
@@ -56,7 +56,7 @@ class World:
 
     family: str
     setting: Setting
-    surface: Surface
+    response: Response
     # standard deviations over training runs: of all trials of a policy together, and of each factor's on its own
     common_noise: float
     own_noise: float
@@ -72,12 +72,12 @@ class World:
 
     @property
     def now(self) -> Floats:
-        """Demonstrations per factor at hand."""
+        """Current demonstrations per factor."""
         return np.full(self.setting.count, float(self.setting.demos))
 
     def factor_success(self, demos: Floats) -> Floats:
         """Expected success on each factor's trials after training on `demos[..., i]` of factor i."""
-        success: Floats = np.clip(self.surface(np.asarray(demos, dtype=float)), 0.0, 1.0)
+        success: Floats = np.clip(self.response(np.asarray(demos, dtype=float)), 0.0, 1.0)
         return success
 
     def score(self, demos: Floats) -> Floats:
@@ -91,10 +91,10 @@ class World:
         return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
 
 
-def renamed(surface: Surface, order: NDArray[np.int64]) -> Surface:
-    """The same surface with its factors declared in another order."""
+def renamed(response: Response, order: NDArray[np.int64]) -> Response:
+    """The same response with its factors declared in another order."""
     back = np.argsort(order)
-    return lambda demos: surface(demos[..., order])[..., back]
+    return lambda demos: response(demos[..., order])[..., back]
 
 
 def factor_names(count: int) -> tuple[str, ...]:
@@ -105,22 +105,22 @@ def factor_names(count: int) -> tuple[str, ...]:
 def draw_world(family: Family, count: int, index: int, seed: int = 0) -> World:
     """World number `index` of a family: the same for the same arguments, whatever else is drawn.
 
-    Surfaces are drawn until the full-data policy succeeds in 15–85% of its trials and 100 demonstrations, spent as well
-    as can be, gain three points or more.
+    Responses are drawn until the full-data policy succeeds in 15–85% of its trials and the best allocation of 100
+    demonstrations gains three points or more.
     """
     name = [ord(letter) for letter in family.name]
     rng = np.random.default_rng([seed, count, index, *name])
     for _ in range(_TRIES):
         setting = Setting(count, DEMOS, int(rng.choice([0, 0, DEMOS])))
-        surface = family.draw(setting, rng)
-        if np.shape(surface(np.full((2, count), float(DEMOS)))) != (2, count):
-            what = "a surface must map demos per factor to success per factor, both of shape (..., N)"
+        response = family.draw(setting, rng)
+        if np.shape(response(np.full((2, count), float(DEMOS)))) != (2, count):
+            what = "a response must map demos per factor to success per factor, both of shape (..., N)"
             raise InvalidInput(what, where=f"family {family.name}")
         noise, common = rng.uniform(*NOISE), rng.uniform(*COMMON)
         world = World(
             family.name,
             setting,
-            surface,
+            response,
             float(noise * np.sqrt(common)),
             float(noise * np.sqrt(1 - common)),
             bool(rng.integers(2)),

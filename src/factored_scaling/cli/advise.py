@@ -17,19 +17,20 @@ from factored_scaling.core.diagnostics import Diagnosis
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.model.estimate import SHOWN
 from factored_scaling.model.hindsight import Hindsight
-from factored_scaling.model.posterior import SURE
+from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import (
     FITS,
+    RESPONSE_MODEL,
     STRATEGIES,
     CurveReport,
     Recommendation,
-    evenly,
     fit_curves,
     recommend,
     report_curves,
 )
-from factored_scaling.model.summary import SHOWN, SurfaceReport
+from factored_scaling.model.summary import ModelSummary
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
 
@@ -74,14 +75,15 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     show_default=True,
     metavar="|".join(STRATEGIES),
     shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
-    help="auto: where the surface expects most success, or evenly if it is not sure. The paper's rules, top: all to "
-    "the best combination; top-half: "
+    help="auto: the largest predicted success, or an equal split where that is not likely enough to match one. "
+    "The paper's rules, top: all to the best combination; top-half: "
     "to the better half; all: to every one by its slope. equal, greedy, cubed-failure, remix: the baselines.",
 )
 @click.option(
     "--fit",
     metavar="|".join(FITS),
-    help="surface: one model of every trial, default of auto. power-law: the paper's curves, default of the others.",
+    help="response-model: one model of every score, default of auto. "
+    "power-law: the paper's curves, default of the others.",
 )
 @click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
@@ -121,13 +123,13 @@ def recommend_command(
 ) -> None:
     """Split a budget of demonstrations over the factors.
 
-    By default one surface is fitted to every score of every policy, per factor where there are such scores, and the
-    budget is spent where it expects most success, or evenly where no order is likely enough to beat that. Costs, caps
-    and minimums per factor are read from study.yaml, e.g. `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the
-    budget counts cost units.
+    By default a response model is fitted to every score of every policy, per factor where there are such scores. The
+    allocation with the largest predicted success is recommended, or an equal split where that is not likely enough to
+    match one. Costs, caps and minimums per factor are read from study.yaml, e.g.
+    `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts cost units.
 
     Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. One row per policy and
-    varied factor tells most; `fsc plan` says which policies to train:
+    varied factor is best; `fsc plan` says which policies to train:
 
     \b
       demos:camera_pose,demos:lighting,factor,score,trials
@@ -135,8 +137,8 @@ def recommend_command(
       30,30,lighting,0.65,60
       0,30,camera_pose,0.15,60
 
-    In the table, `success now` is on the factor's own trials, `if all went there` the gain in points if one factor got
-    the whole budget, and `best buy` the probability that no other would gain more.
+    In the table, `success now` is on the factor's own trials, `gain if all` the gain in points if the whole budget goes
+    to that factor, and `P(best)` the probability that no other single factor would gain more.
 
     \b
     fsc recommend study.yaml results.csv --budget 100
@@ -160,7 +162,7 @@ def recommend_command(
             opened.store.put_document(opened.id, "recommendation", "latest", kept)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
-    last = target.hindsight(results) if answer.surface is not None else None
+    last = target.hindsight(results) if answer.summary is not None else None
     if as_json:
         came = {} if last is None else {"last_round": last.to_mapping()}
         print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)) | came)
@@ -168,15 +170,15 @@ def recommend_command(
     _print_answer(answer, spec, held, proxy, last)
     if save:
         following = _following(target, spec, held)
-        say(f"saved as the order of this round; next: `fsc extend {study} {following}", err=True)
+        say(f"saved as the allocation of this round; next: `fsc extend {study} {following}", err=True)
 
 
 def _scores(
     target: Target, results: str | None, strategy: str, fit: str | None, proxy: int | None, partial: bool
 ) -> tuple[StudySpec, Results, Results | None]:
-    """The study, the scores to fit, and stand-in scores for the surface to weigh beside them.
+    """The study, the scores to fit, and proxy scores that the response model weighs beside them.
 
-    Power-law curves cannot weigh: with `proxy` they are fitted to the stand-in scores instead.
+    Power-law curves cannot weigh: with `proxy` they are fitted to the proxy scores instead.
     """
     if proxy is None:
         spec, measured = target.spec_and_results(results, strategy not in ("equal", "remix"), partial)
@@ -184,7 +186,7 @@ def _scores(
     if results is not None:
         raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
     spec, stand_ins = target.spec_and_proxy(proxy)
-    if (fit or ("surface" if strategy == "auto" else "")) != "surface":
+    if (fit or (RESPONSE_MODEL if strategy == "auto" else "")) != RESPONSE_MODEL:
         return spec, stand_ins, None
     spec, measured = target.spec_and_results(None, False, partial)
     return spec, measured, stand_ins
@@ -193,8 +195,8 @@ def _scores(
 def _print_answer(
     answer: Recommendation, spec: StudySpec, held: Pool | None, proxy: int | None, last: Hindsight | None
 ) -> None:
-    """Curves where they decide, the order as a table, and what to expect of it."""
-    if answer.curves and answer.surface is None:
+    """Curves where they decide, the allocation as a table, and its predicted success."""
+    if answer.curves and answer.summary is None:
         _print_curves(answer.curves, answer.budget)
     rows = [[name, str(spec.sizes[name]), f"+{count}" if count else "–"] for name, count in answer.allocation.items()]
     columns = ["factor", "demos now", "collect"]
@@ -203,24 +205,24 @@ def _print_answer(
         columns.insert(2, "in the pool")
         for row in rows:
             row.insert(2, str(held.episodes.count(row[0])))
-    if answer.surface is not None:
-        scored = [bool(answer.surface.measured(curve.factor)) for curve in answer.surface.curves]
-        columns += [*(["success now"] if any(scored) else []), "if all went there", "best buy"]
-        for row, curve, known in zip(rows, answer.surface.curves, scored, strict=True):
+    if answer.summary is not None:
+        scored = [bool(answer.summary.measured(curve.factor)) for curve in answer.summary.curves]
+        columns += [*(["success now"] if any(scored) else []), "gain if all", "P(best)"]
+        for row, curve, known in zip(rows, answer.summary.curves, scored, strict=True):
             row += [percent(curve.now.mean) if known else "–"] if any(scored) else []
             row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
     rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
     rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
-    if answer.surface is not None:
-        _print_expected(answer, answer.surface, "collect" if held is None else VERB, proxy is None)
+    if answer.summary is not None:
+        _print_expected(answer, answer.summary, "collect" if held is None else VERB, proxy is None)
     if last is not None:
         print_text(f"Looking back: {last.sentence}.")
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
 
 
 def _following(target: Target, spec: StudySpec, pool: Pool | None) -> str:
-    """How to say that an order was followed."""
+    """How to record that the recommended demonstrations were collected."""
     from factored_scaling.cli.episodes import named
 
     if spec.dataset is not None:
@@ -251,23 +253,26 @@ def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
         a, b = f"{report.curve.a:.4g}", f"{report.curve.b:.4f}"
         label = report.curve.combination.label
         rows.append([label, a, b, percent(report.now), percent(report.predicted), gain, percent(report.best)])
-    print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "best buy"], rows)
+    print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "P(best)"], rows)
 
 
-def _print_expected(answer: Recommendation, said: SurfaceReport, verb: str, measured: bool) -> None:
-    """The answer in plain words; every number in it stands in --json too. `fsc next` knows measured scores alone."""
-    print_text(f"{answer.say(verb)}.")
-    now = said.now
-    print_text(
-        f"Now: {100 * now.mean:.0f}% ({100 * now.low:.0f}–{100 * now.high:.0f}). Intervals are {100 * SHOWN:.0f}%."
-    )
-    if said.spread:
-        text = f"Spread {evenly(said.allocation)}: another order must be no worse than that with a probability of"
+def _print_expected(answer: Recommendation, summary: ModelSummary, verb: str, measured: bool) -> None:
+    """The answer in sentences; every number in them is in --json too. `fsc next` knows measured scores only."""
+    sentence = answer.say(verb)
+    print_text(f"{sentence[0].upper()}{sentence[1:]}.")
+    now = summary.now
+    interval = f"({100 * now.low:.0f}–{100 * now.high:.0f})"
+    print_text(f"Current success: {100 * now.mean:.0f}% {interval}. Intervals are {100 * SHOWN:.0f}%.")
+    if summary.is_equal:
+        required = f"no other allocation has a {100 * REQUIRED_PROBABILITY:.0f}% chance of matching it"
         more = " `fsc next` says what measuring more would add." if measured else ""
-        print_text(f"{text} {100 * SURE:.0f}%.{more}")
-    elif said.alternatives["equal"][0] != said.allocation:
-        print_text(f"No worse than Equal with a probability of {said.surety}.")
-    print_text(f"Acting on this now is expected to cost {100 * said.regret:.1f} points against knowing everything.")
+        print_text(f"Recommending an equal split: {required}.{more}")
+    elif summary.allocation != summary.alternatives["equal"][0]:
+        difference = answer.versus("equal")
+        low, high = difference.interval(SHOWN)
+        points = f"{100 * difference.mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+        print_text(f"{summary.probability} likely to match or beat an equal split; difference {points}.")
+    print_text(f"Expected regret of acting now: {100 * summary.regret:.1f} points.")
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:

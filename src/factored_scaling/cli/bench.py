@@ -40,7 +40,7 @@ def bench_command() -> None:
     default=20,
     show_default=True,
     type=click.IntRange(1),
-    help="And per N. A world takes 0.03 s without rules that fit a surface, and 0.3 s for each of their fits.",
+    help="And per N. A world takes 0.03 s without rules that fit the response model, and 0.3 s for each of their fits.",
 )
 @click.option("--factors", default="5,8", show_default=True, help="N: numbers of factors.")
 @click.option("--budget", "budgets", default="100", show_default=True, help="K: one budget or several.")

@@ -12,7 +12,7 @@ from factored_scaling.cli.target import Target, listed, study_argument
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.acquisition import Advice, Step, advise
-from factored_scaling.model.posterior import fit_surface
+from factored_scaling.model.posterior import fit_posterior
 from factored_scaling.model.recommend import Recommendation, counted, recommend
 
 MARK = "←"
@@ -60,18 +60,18 @@ def next_command(
     spec, measured = target.spec_and_results(results, partial=partial)
     if add and results is not None:
         raise InvalidInput("there is no record to add to when scores come from a file", where="--add")
-    surface = fit_surface(spec, measured)
+    posterior = fit_posterior(spec, measured)
     least = None if worth is None else worth / 100
     advice = advise(
-        surface, measured, budget, trials=trials, policy_cost=policy_cost, trial_cost=trial_cost, worth=least
+        posterior, measured, budget, trials=trials, policy_cost=policy_cost, trial_cost=trial_cost, worth=least
     )
-    advice = _as_recommended(advice, recommend(spec, measured, budget, surface=surface))
+    advice = _as_recommended(advice, recommend(spec, measured, budget, posterior=posterior))
     added = _add(target, advice) if add else []
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
         return
-    print_text(f"Acting now: collect {counted(advice.order)}; expected {percent(advice.expected)}.")
-    say(f"The best order may be {100 * advice.regret:.1f} points better, were the surface known.\n")
+    print_text(f"Acting now: collect {counted(advice.allocation)}; predicted success {percent(advice.expected)}.")
+    say(f"Perfect information would add {100 * advice.regret:.1f} points.\n")
     if advice.steps:
         priced = any(step.cost for step in advice.steps)
         columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points", ""]
@@ -83,10 +83,8 @@ def next_command(
 
 
 def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
-    """Acting now in the words of `fsc recommend`, which holds the order against more others."""
-    assert now.surface is not None
-    said = now.surface
-    return replace(advice, order=now.allocation, expected=said.predicted.mean, regret=said.regret)
+    """Acting now with the numbers of `fsc recommend`, which compares with more alternatives."""
+    return replace(advice, allocation=now.allocation, expected=now.prediction.mean, regret=now.regret)
 
 
 def _rows(spec: StudySpec, advice: Advice, priced: bool) -> list[list[str]]:
@@ -132,7 +130,7 @@ def _verdict(advice: Advice) -> str:
         what = f"Train the policy marked {MARK} again with seed {best.seed}"
     else:
         what = f"Train the {'policy' if many == 1 else f'{many} policies'} marked {MARK}"
-    return f"{what} first: {100 * best.gain:+.2f} points, {100 * best.needed:.2f} needed. Then ask again."
+    return f"{what} first: worth {100 * best.gain:+.2f} points (threshold {100 * best.needed:.2f}). Then ask again."
 
 
 def _why_not(advice: Advice) -> str:

@@ -1,4 +1,4 @@
-"""Outcomes as rows: what each rule ordered, what was promised, and what was measured after collecting it."""
+"""Outcomes as rows: what each rule collected, the success that was predicted, and the success that was measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLLECT, _SCORE = "collect:", "score:"
 
 @dataclass(frozen=True)
 class OutcomeLine:
-    """One policy trained after a rule's order was collected."""
+    """One policy trained after a rule's allocation was collected."""
 
     task: str
     # demonstrations per factor before

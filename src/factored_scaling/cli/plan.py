@@ -30,8 +30,8 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     possible as early as it can be. `screen` has no curves: every policy leaves out half of the factors, and one may
     stop after any of them. Nothing is trained or written.
 
-    The last table says what to expect of `fsc recommend` after so many policies: regret 0 is the best order there is,
-    1 is no gain. It comes from simulated worlds of many kinds; yours is one more.
+    The last table is the regret to expect of `fsc recommend` after so many policies: 0 is the optimal allocation, 1 is
+    no improvement. It comes from simulated worlds of many kinds.
 
     \b
     fsc plan study.yaml
@@ -118,4 +118,4 @@ def _print_regret(chosen: StudySpec, trials: int | None) -> None:
     nearest = min(max(count, counts[0]), counts[-1])
     yours = "" if nearest == count else f" ({count} count as {nearest})"
     worlds = f"Means over simulated worlds with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}."
-    print_text(f"Regret 0 is the best order there is, 1 is no gain. {worlds}")
+    print_text(f"Regret: 0 = optimal allocation, 1 = no improvement. {worlds}")

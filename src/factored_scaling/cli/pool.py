@@ -43,7 +43,7 @@ class Pool:
         """What `--json` says otherwise, or besides: the chosen episodes, and what was left out of the pool."""
         ids = chosen_episodes(self.episodes, answer.allocation, seed)
         made = {"episodes": {name: list(own) for name, own in ids.items()}, "pool_warnings": list(self.warnings)}
-        return made if answer.surface is None else {"answer": answer.say(VERB), **made}
+        return made if answer.summary is None else {"answer": answer.say(VERB), **made}
 
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""

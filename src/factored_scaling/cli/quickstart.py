@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")
 NAMES = {
-    "auto": "Surface",
+    "auto": "Response model",
     "top": "FSC (top)",
     "all": "FSC (all)",
     "equal": "Equal",
@@ -118,13 +118,13 @@ def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
     loop.study().close()
     say("2  train and measure policies on subsets of them")
     loop.measure(["group"])
-    say("3  fit the surface and one curve per group, recommend; Re-Mix learns its weights")
+    say("3  fit the response model and one curve per group, recommend; Re-Mix learns its weights")
     cells = [Cell(strategy, budget) for budget in budgets for strategy in STRATEGIES]
     for cell in cells:
         answer, _, _ = loop.recommend(cell)
-        order = ", ".join(f"{count} {name}" for name, count in answer.allocation.items() if count)
-        say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<10} {order}")
-    say("4  collect what each rule ordered, train on it, measure")
+        allocation = ", ".join(f"{count} {name}" for name, count in answer.allocation.items() if count)
+        say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<15} {allocation}")
+    say("4  collect each rule's allocation, train on it, measure")
     outcomes = loop.outcomes(cells)
     for budget in budgets:
         path = _report(loop, [outcome for outcome in outcomes if outcome.cell.budget == budget], budget)
@@ -169,9 +169,9 @@ def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None
             if len(mine) == 1
             else f"{100 * min(scores):.1f}–{100 * max(scores):.1f} over {len(mine)} seeds"
         )
-        order = mine[0].recommendation.allocation
         predicted = percent(statistics.fmean(promised)) if promised else "–"
-        rows.append([NAMES[strategy], predicted, percent(means[strategy]), spread, _brief(order)])
+        collected = _brief(mine[0].recommendation.allocation)
+        rows.append([NAMES[strategy], predicted, percent(means[strategy]), spread, collected])
     columns = [
         "rule",
         "predicted",
@@ -183,19 +183,19 @@ def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None
     say(verdict(means, outcomes))
 
 
-def _brief(order: dict[str, int]) -> str:
-    return " ".join(f"{name}:{count}" for name, count in order.items() if count)
+def _brief(allocation: dict[str, int]) -> str:
+    return " ".join(f"{name}:{count}" for name, count in allocation.items() if count)
 
 
 def verdict(means: dict[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
     """Said plainly, whichever way it went; a difference inside the intervals is not called a win."""
     rival = max(("equal", "greedy", "remix"), key=lambda name: means[name])
-    orders = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
+    allocations = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
     seeds = {seed for seed, _ in outcomes}
-    alike = [seed for seed in seeds if orders[seed, "auto"] == orders[seed, "equal"]]
+    alike = [seed for seed in seeds if allocations[seed, "auto"] == allocations[seed, "equal"]]
     if not alike:
         return _compared(means, rival, outcomes)
-    same = f"The surface spread the budget {evenly(orders[alike[0], 'equal'])}, as Equal does"
+    same = f"The response model split the budget {evenly(allocations[alike[0], 'equal'])}, as Equal does"
     if len(alike) < len(seeds):
         return f"{same}, with {len(alike)} of {len(seeds)} seeds. {_compared(means, rival, outcomes)}"
     return f"{same}." if rival == "equal" else f"{same}. {_compared(means, rival, outcomes)}"
@@ -207,9 +207,8 @@ def _compared(means: dict[str, float], rival: str, outcomes: Sequence[tuple[int,
     trials = sum(outcome.result.overall.trials for _, outcome in outcomes if outcome.cell.strategy == ours)
     error = 2 * (2 * 0.25 / trials) ** 0.5  # two standard errors of a difference of two shares
     if abs(gap) < error:
-        return (
-            f"{NAMES[ours]} and the best baseline, {NAMES[rival]}, are less than {100 * error:.1f} points apart: a tie."
-        )
+        both = f"The response model and the best baseline, {NAMES[rival]},"
+        return f"{both} are less than {100 * error:.1f} points apart: a tie."
     if gap > 0:
-        return f"{NAMES[ours]} beat the best baseline, {NAMES[rival]}, by {100 * gap:.1f} points."
-    return f"{NAMES[ours]} did not win: {NAMES[rival]} was {-100 * gap:.1f} points better."
+        return f"The response model beat the best baseline, {NAMES[rival]}, by {100 * gap:.1f} points."
+    return f"The response model did not win: {NAMES[rival]} was {-100 * gap:.1f} points better."

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--outcomes",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Rows of what came of each rule's order (outcomes.csv), shown for this K.",
+    help="Outcome of each rule (outcomes.csv), shown for this K.",
 )
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 def report_command(
@@ -89,7 +89,7 @@ def report_command(
 
 
 def _came(path: Path, budget: int) -> list[OutcomeRow]:
-    """What came of the orders of this budget; said where there were none."""
+    """Outcomes of this budget; a warning where there are none."""
     lines = read_outcomes(path)
     rows = outcome_rows(lines, budget)
     if not rows:

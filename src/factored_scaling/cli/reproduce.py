@@ -163,7 +163,7 @@ def reproduce_command(
     """Fill one of the paper's tables on a simulated task, over several seeds, beside the paper's numbers.
 
     \b
-    main          FSC, Equal, Greedy, Re-Mix at K = 20 and 100, and the surface
+    main          FSC, Equal, Greedy, Re-Mix at K = 20 and 100, and the response model
     construction  one factor, pairs, groups
     strategy      Top, Top-Half, All
     proxy         FSC-Proxy with k = 1, 5, 10

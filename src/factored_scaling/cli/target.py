@@ -152,7 +152,7 @@ class Target:
         return spec, results
 
     def hindsight(self, csv: str | None) -> Hindsight | None:
-        """What came of the last round, where scores come from the record."""
+        """Prediction and outcome of the last round, where scores come from the record."""
         if csv is not None or not self.recorded:
             return None
         with self.study() as study:

@@ -73,14 +73,14 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
             )
         )
     elif curve.b == 0.0:
-        flags.append(Flag("flat", f"Scores of {label} do not rise with more demos; the curve promises nothing."))
+        flags.append(Flag("flat", f"Scores of {label} do not rise with more demos; the curve predicts no gain."))
     elif now >= 0.95:
         flags.append(Flag("saturated", f"{label} already scores {now:.0%}; there is little left to gain."))
     elif later - now < SATURATED_GAIN:
         flags.append(
             Flag(
                 "saturated",
-                f"{budget} more demos of {label} promise less than {SATURATED_GAIN:.0%}; the curve is level.",
+                f"The curve of {label} predicts a gain of less than {SATURATED_GAIN:.0%} for {budget} more demos.",
             )
         )
     if budget > size:
@@ -94,9 +94,7 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
     scatter = (sum(r * r for r in residuals) / max(1, len(residuals) - 2)) ** 0.5
     if len(residuals) > 2 and curve.b < 0 and scatter > later - now:
         flags.append(
-            Flag(
-                "noisy", f"Points of {label} scatter by {scatter:.0%} around the curve, more than it promises to gain."
-            )
+            Flag("noisy", f"Points of {label} scatter by {scatter:.0%} around the curve, more than its predicted gain.")
         )
     if test is not None and abs(test.error) >= 0.1:
         side = "over" if test.error > 0 else "under"

@@ -134,7 +134,7 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
         names = ", ".join(sorted({"+".join(factor) for missing in lacking.values() for factor in missing}))
         what = "policy has" if len(lacking) == 1 else "policies have"
         text = f"{len(lacking)} measured {what} no trials of some factors ({names}) that others on their curves have"
-        warnings = (f"{text}: the curves mix means over different trials; the surface does not",)
+        warnings = (f"{text}: the curves mix means over different trials; the response model does not",)
     if unused:
         what = "policy lies" if unused == 1 else "policies lie"
         text = f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit"

@@ -1,9 +1,9 @@
 """Act now, or measure more? What every possible measurement is expected to add to the success in the end.
 
-Every draw of the surface's posterior is taken for the truth in turn. What a measurement would show there is drawn, with
-its trials and the noise of training; how far each order is ahead of the one chosen now is regressed on that over all
-draws; and the order that the regression puts first is the one that would be chosen. A straight line and a posterior
-that is surer than it should be make this less than what comes about, by a factor that was measured (`CALIBRATION`).
+Every posterior sample is taken as the truth in turn. A measurement is simulated there, with its trials and training
+noise. The lead of each allocation over the current choice is regressed on the simulated measurements over all samples,
+and the allocation that the regression ranks first is the one that would be chosen. The regression is linear and the
+posterior somewhat too certain, so this underestimates the gain by a factor that was measured (`CALIBRATION`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.likelihood import UNKNOWN_TRIALS
-from factored_scaling.model.posterior import Surface
-from factored_scaling.model.response import Floats
+from factored_scaling.model.posterior import Posterior
+from factored_scaling.model.prior import Floats
 
 WORTH = 0.001  # of success that a policy or further trials must add, where nothing is said about costs
-CALIBRATION = (
-    3.0  # what came about over what the regression finds, in worlds with a known answer (benchmarks/next_gains.py)
-)
+# Actual gain over the gain that the regression finds, in worlds with a known answer (benchmarks/next_gains.py).
+CALIBRATION = 3.0
 AHEAD = (1, 2, 4)  # policies that may be trained before looking again
-_COPIES = 4  # measurements drawn for every draw of the surface
+_COPIES = 4  # measurements simulated for every posterior sample
 _RIDGE = 0.01
 _MOST_AGAIN = 3  # measured policies that are looked at for more trials or another seed
 
@@ -66,9 +65,9 @@ class Advice:
     """What acting now gives, what every step would add, and which to take (None: act now)."""
 
     budget: int
-    order: dict[str, int]
+    allocation: dict[str, int]
     expected: float
-    # how much better the best order may be, were the surface known
+    # value of perfect information: how much more the best allocation would give
     regret: float
     steps: tuple[Step, ...]
 
@@ -83,14 +82,14 @@ class Advice:
         best = self.best
         return {
             "budget": self.budget,
-            "act_now": {"allocation": dict(self.order), "expected": self.expected, "regret": self.regret},
+            "act_now": {"allocation": dict(self.allocation), "expected": self.expected, "regret": self.regret},
             "steps": [step.to_mapping() for step in self.steps],
             "next": None if best is None else best.to_mapping(),
         }
 
 
 def advise(
-    surface: Surface,
+    posterior: Posterior,
     results: Results,
     budget: int,
     *,
@@ -113,34 +112,36 @@ def advise(
     for name, value in (("policy_cost", policy_cost), ("trial_cost", trial_cost), ("worth", worth)):
         if not (np.isfinite(value) and value >= 0):
             raise InvalidInput(f"must be at least 0, not {value:g}", where=name)
-    spec = surface.spec
-    choice = surface.choose(budget)
-    order = choice.spending.demos
-    # What a step adds is counted from the order that is expected to give most: taking that needs no measurement.
-    orders = surface.orders(budget, [choice.most.demos, order])
-    scores = surface.score(surface.now + orders)
+    spec = posterior.spec
+    choice = posterior.choose(budget)
+    allocation = choice.spending.demos
+    # What a step adds is counted from the best allocation: taking that needs no measurement.
+    candidates = posterior.candidates(budget, [choice.best.demos, allocation])
+    scores = posterior.score(posterior.now + candidates)
     measured = _measured(spec, results)
     usual = trials if trials is not None else _usual(measured)
     rng = np.random.default_rng(seed)
-    lab = _Lab(surface, rng)
+    simulator = _Simulator(posterior, rng)
     steps = []
     for kind, runs, own in _options(spec, measured, usual):
         paid = trial_cost * own * len(runs) + (0.0 if kind == "evaluate" else policy_cost * len(runs))
         if paid >= budget:
             continue
-        shown = [lab.again(measured[key], own) if kind == "evaluate" else lab.fresh(key, own) for key in runs]
-        left = scores if paid == 0 else surface.score(surface.now + np.floor(orders * (budget - paid) / budget))
+        shown = [
+            simulator.repeat(measured[key], own) if kind == "evaluate" else simulator.train(key, own) for key in runs
+        ]
+        left = scores if paid == 0 else posterior.score(posterior.now + np.floor(candidates * (budget - paid) / budget))
         gain = _gain(np.concatenate(shown), left, scores, rng)
         sets = tuple(dict(zip(spec.names, key, strict=True)) for key in runs)
         first = measured[runs[0]].seed if kind == "evaluate" else _free_seed(spec, measured, runs[0])
         steps.append(Step(kind, sets, first, own, paid, gain, worth * len(runs)))
     regret = float((scores.max(0) - scores[1]).mean(dtype=float))
-    return Advice(budget, order, float(scores[1].mean(dtype=float)), regret, tuple(steps))
+    return Advice(budget, allocation, float(scores[1].mean(dtype=float)), regret, tuple(steps))
 
 
 @dataclass
 class _Measured:
-    """One policy's scores as the surface sees them: θ and its variance by factor, nan where not measured."""
+    """One policy's scores by factor on the scale of θ, with their variance; nan where not measured."""
 
     demos: tuple[int, ...]
     seed: int
@@ -202,23 +203,23 @@ def _options(
             yield "evaluate", (policy.demos,), policy.trials
 
 
-class _Lab:
-    """Draws what a measurement would show in every draw of the surface: N × (draws·copies) values of θ."""
+class _Simulator:
+    """Simulates measurements in every posterior sample: N × (samples·copies) values of θ."""
 
-    def __init__(self, surface: Surface, rng: np.random.Generator) -> None:
-        self._surface = surface
+    def __init__(self, posterior: Posterior, rng: np.random.Generator) -> None:
+        self._posterior = posterior
         self._rng = rng
-        self._common = np.tile(surface.noise_common.astype(float), _COPIES)
-        self._own = np.tile(surface.noise_own.astype(float), _COPIES)
+        self._common = np.tile(posterior.noise_common.astype(float), _COPIES)
+        self._own = np.tile(posterior.noise_own.astype(float), _COPIES)
 
-    def fresh(self, demos: Demos, trials: int) -> Floats:
-        """A policy trained anew."""
+    def train(self, demos: Demos, trials: int) -> Floats:
+        """Scores of a new policy."""
         theta = self._theta(demos)
         noise = self._common * self._normal(1) + self._own * self._normal(len(theta))
         return theta + noise + self._normal(len(theta)) * self._spread(trials, len(theta))
 
-    def again(self, policy: _Measured, trials: int) -> Floats:
-        """More trials of a policy that exists: its noise of training is what its scores leave open."""
+    def repeat(self, policy: _Measured, trials: int) -> Floats:
+        """More trials of a policy that exists, given its scores so far."""
         theta = self._theta(policy.demos)
         count = len(theta)
         prior = self._common[:, None, None] ** 2 + self._own[:, None, None] ** 2 * np.eye(count)
@@ -230,7 +231,7 @@ class _Lab:
         return np.asarray(theta + noise.T + self._normal(count) * self._spread(trials, count))
 
     def _theta(self, demos: Demos) -> Floats:
-        success = self._surface.by_factor(np.array(demos, dtype=float))[0].astype(float)
+        success = self._posterior.by_factor(np.array(demos, dtype=float))[0].astype(float)
         return np.tile(np.arcsin(np.sqrt(np.clip(success, 1e-6, 1 - 1e-6))), (1, _COPIES))
 
     def _normal(self, rows: int) -> Floats:
@@ -242,24 +243,24 @@ class _Lab:
 
 
 def _gain(shown: Floats, left: Floats, scores: Floats, rng: np.random.Generator) -> float:
-    """What knowing `shown` (features × draws·copies) adds to the success of the order chosen, on average over draws.
+    """What knowing `shown` (features × samples·copies) adds to the expected success of the chosen allocation.
 
-    `left` are the scores (orders × draws) of what can still be bought, `scores` those of acting now, best first.
-    What the same regression finds in measurements that belong to other draws is luck, and taken off.
+    `left` are the scores (allocations × samples) that the rest of the budget can buy, `scores` those of acting now,
+    best first. What the same regression finds in shuffled measurements is chance and is subtracted.
     """
-    draws = left.shape[1]
+    count = left.shape[1]
     means = left.mean(1, dtype=float)
     start = int(means.argmax())
     ahead = np.tile((left - left[start]).astype(float), (1, _COPIES))
-    shuffled = np.concatenate([shown[:, copy * draws + rng.permutation(draws)] for copy in range(_COPIES)], axis=1)
-    told, luck = (_best_guess(features, ahead) for features in (shown, shuffled))
-    most = float((left.max(0) - left[start]).mean(dtype=float))  # were the surface known
+    shuffled = np.concatenate([shown[:, copy * count + rng.permutation(count)] for copy in range(_COPIES)], axis=1)
+    gain, chance = (_best_guess(features, ahead) for features in (shown, shuffled))
+    most = float((left.max(0) - left[start]).mean(dtype=float))  # with perfect information
     lost = float(scores[0].mean(dtype=float)) - float(means[start])
-    return min(most, max(0.0, CALIBRATION * (told - luck))) - lost
+    return min(most, max(0.0, CALIBRATION * (gain - chance))) - lost
 
 
 def _best_guess(features: Floats, ahead: Floats) -> float:
-    """The mean of what the best order is ahead by, where each order's lead is guessed by a straight line."""
+    """The mean lead of the best allocation, where each lead is predicted by ridge regression."""
     scaled = (features - features.mean(1, keepdims=True)) / (features.std(1, keepdims=True) + 1e-9)
     rows = np.vstack([np.ones(features.shape[1]), scaled])
     penalty = _RIDGE * rows.shape[1] * np.eye(len(rows))

@@ -1,4 +1,4 @@
-"""What was to be expected of the demonstrations that a round added, beside what was measured with them."""
+"""How the prediction for the last round compares with what was measured."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from factored_scaling.core.results import Results, resolve
 from factored_scaling.core.scores import known_score, pooled
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.model.posterior import fit_surface
-from factored_scaling.model.summary import Estimate
+from factored_scaling.model.estimate import Estimate
+from factored_scaling.model.posterior import fit_posterior
 
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """The surface fitted to earlier rounds' policies, held against those trained on everything since."""
+    """The response model fitted to earlier rounds, compared with policies trained on everything since."""
 
     expected: Estimate
     measured: float
-    # that were trained on everything, one per seed
+    # policies trained on everything, one per seed
     policies: int
-    # whose trials both are of, where not every factor was measured
+    # factors whose trials both numbers cover, where not every factor was measured
     only: tuple[str, ...] = ()
 
     @property
@@ -31,8 +31,8 @@ class Hindsight:
         expected = f"{100 * self.expected.mean:.1f}% ({low:.0f}–{high:.0f})"
         trained = "one policy" if self.policies == 1 else f"{self.policies} policies"
         return (
-            f"{expected} was to be expected of what the last round added{self._where}; "
-            f"{trained} trained on everything came out at {100 * self.measured:.1f}%"
+            f"the last round was predicted to reach {expected}{self._where}; "
+            f"{trained} trained on everything scored {100 * self.measured:.1f}%"
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def hindsight(before: StudySpec, earlier: Results, now: StudySpec, later: Result
     rows = [row for row in later.rows if resolve(now, row)[0] == whole]
     if not rows or not earlier.rows:
         return None
-    surface = fit_surface(before, earlier)
+    posterior = fit_posterior(before, earlier)
     demos = np.array([list(before.sizes.values()), whole], dtype=float)
     single = [row for row in rows if len(row.factor) == 1 and row.factor != ("*",)]
     measured = [name for name in now.names if any(row.factor == (name,) for row in single)]
     only = tuple(measured) if len(measured) < len(now.names) else ()
     places = [now.names.index(name) for name in measured]
-    # Both as the surface counts: the mean over factors' trials where there are such, else over all.
-    old, new = surface.by_factor(demos)[:, places].mean(1) if measured else surface.score(demos)
+    # Both as the response model counts: the mean over the factors' trials where there are such, else over all.
+    old, new = posterior.by_factor(demos)[:, places].mean(1) if measured else posterior.score(demos)
     parts = [[row for row in single if row.factor == (name,)] for name in measured] or [rows]
     score = float(np.mean([pooled([known_score(row.score, row.trials) for row in part]).mean for part in parts]))
     return Hindsight(Estimate.of(new, new - old), score, len({row.seed for row in rows}), only)

@@ -1,4 +1,4 @@
-"""What the scores behind an answer cannot tell, in sentences: the answer itself looks the same with and without."""
+"""Warnings about what the scores cannot determine."""
 
 from __future__ import annotations
 
@@ -8,47 +8,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.model.likelihood import UNKNOWN_TRIALS, Cells, Observations
-from factored_scaling.model.posterior import Surface
+from factored_scaling.model.posterior import Posterior
 
-_BELIEF = "how demos are split there is belief, and scores per factor would tell"
-FAR = 4  # times the demonstrations at hand: the benchmark's worlds go to 3.3
+FAR = 4  # times the current demonstrations; the benchmark's worlds go to 3.3
 
 
-def doubts(surface: Surface, order: Mapping[str, int], equal: bool = False) -> tuple[str, ...]:
-    """Sentences to read before acting on an order; none where the scores can carry it. An `equal` one rests on none."""
-    seen, names = surface.observations, surface.spec.names
-    shown = _shown(seen)
+def identifiability_warnings(
+    posterior: Posterior, allocation: Mapping[str, int], equal: bool = False
+) -> tuple[str, ...]:
+    """Warnings to read before acting on an allocation. An `equal` split does not depend on scores."""
+    data, names = posterior.observations, posterior.spec.names
+    shown = _shown(data)
     found: list[str] = []
-    if not seen.score.size:
-        found.append("no trial was scored: success is belief here, and the proxy alone tells factors apart")
+    if not data.score.size:
+        found.append("no trial was scored: predicted success comes from the prior, and only the proxy compares factors")
     if len(names) > 1:
-        found += _one_sided(seen, "" if equal else " and the split is chance")
+        found += _one_sided(data, "" if equal else " and the split is arbitrary")
         unseen = [name for place, name in enumerate(names) if not shown[:, place].any()]
         if unseen:
-            found.append(f"no trial varied {_and(unseen)}: what is said of {_it(unseen)} is belief, not measurement")
-        belief = "scores per factor would" if equal else _BELIEF
+            found.append(f"no trial varied {_and(unseen)}: predictions for {_it(unseen)} come from the prior")
         found += [
-            f"the scores do not tell apart {told}; {belief}"
-            for told in _same(seen, shown, [name for name in names if name not in unseen], names)
+            f"the scores do not distinguish {alike}; {_remedy(alike, equal)}"
+            for alike in _same(data, shown, [name for name in names if name not in unseen], names)
         ]
-        if len({tuple(row) for row in seen.demos.tolist()}) == 1:
-            text = "one training set was measured, which shows what fails but not what repairs it"
-            found.append(f"{text}; policies that lack some factors would (`fsc next`)")
-    spent, at_hand = sum(order.values()), surface.spec.total
-    if spent > FAR * at_hand:
-        text = f"the order is {spent / at_hand:,.0f} times the demos at hand, far beyond anything measured"
+        if len({tuple(row) for row in data.demos.tolist()}) == 1:
+            text = "only one training set was measured, which shows what fails but not what helps"
+            found.append(f"{text}; policies trained without some factors would (`fsc next`)")
+    extra, current = sum(allocation.values()), posterior.spec.total
+    if extra > FAR * current:
+        text = f"the allocation is {extra / current:,.0f} times the current demos, far beyond anything measured"
         found.append(f"{text}; read it as a direction")
-    unknown = int((seen.trials == 0).sum())
+    unknown = int((data.trials == 0).sum())
     if unknown:
-        whose = "1 score comes" if unknown == 1 else f"{unknown} scores come"
-        found.append(f"{whose} without a number of trials, taken as {UNKNOWN_TRIALS} each; intervals rest on that")
+        whose = "1 score has" if unknown == 1 else f"{unknown} scores have"
+        found.append(f"{whose} no number of trials; {UNKNOWN_TRIALS} are assumed, and the intervals depend on that")
     return tuple(found)
 
 
-def _shown(seen: Observations) -> NDArray[np.bool_]:
+def _remedy(alike: str, equal: bool) -> str:
+    advice = "record per-factor scores to resolve it"
+    if equal:
+        return advice
+    where = "these groups" if ", nor " in alike else "this group"
+    return f"the split within {where} comes from the prior; {advice}"
+
+
+def _shown(data: Observations) -> NDArray[np.bool_]:
     """Scores × factors: whose trials are in which score, stand-ins included."""
-    alone = [_members(cells, seen.now.size) for cells in (seen.cells, seen.proxy_cells)]
-    return np.concatenate([*alone, seen.joint > 0])
+    alone = [_members(cells, data.now.size) for cells in (data.cells, data.proxy_cells)]
+    return np.concatenate([*alone, data.joint > 0])
 
 
 def _members(cells: Cells, count: int) -> NDArray[np.bool_]:
@@ -57,26 +65,26 @@ def _members(cells: Cells, count: int) -> NDArray[np.bool_]:
     return made
 
 
-def _one_sided(seen: Observations, split: str) -> list[str]:
-    """Scores that are all 0 or all 1 order nothing."""
-    if not seen.score.size or not (seen.score == seen.score[0]).all():
+def _one_sided(data: Observations, split: str) -> list[str]:
+    """Scores that are all 0 or all 1 cannot rank factors."""
+    if not data.score.size or not (data.score == data.score[0]).all():
         return []
-    if seen.score[0] == 0:
-        text = f"no trial succeeded, so nothing tells one factor from another{split}"
-        return [f"{text}; find out first why the policy fails everywhere"]
-    if seen.score[0] == 1:
-        return [f"every trial succeeded, so there is nothing left to gain on them{split}"]
+    if data.score[0] == 0:
+        text = f"no trial succeeded, so the factors cannot be compared{split}"
+        return [f"{text}; first find out why the policy fails everywhere"]
+    if data.score[0] == 1:
+        return [f"every trial succeeded, so there is nothing left to gain{split}"]
     return []
 
 
-def _same(seen: Observations, shown: NDArray[np.bool_], asked: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Factors that no score tells apart: always in the same scores, and always thinned together."""
+def _same(data: Observations, shown: NDArray[np.bool_], asked: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Factors that no score distinguishes: always in the same scores, and always thinned together."""
     groups: list[list[str]] = []
     for name in asked:
         place = names.index(name)
         for group in groups:
             first = names.index(group[0])
-            if (shown[:, first] == shown[:, place]).all() and _thinned_alike(seen, first, place):
+            if (shown[:, first] == shown[:, place]).all() and _thinned_alike(data, first, place):
                 group.append(name)
                 break
         else:
@@ -85,10 +93,10 @@ def _same(seen: Observations, shown: NDArray[np.bool_], asked: Sequence[str], na
     return [", nor ".join(_and(group) for group in alike)] if alike else []
 
 
-def _thinned_alike(seen: Observations, first: int, second: int) -> bool:
+def _thinned_alike(data: Observations, first: int, second: int) -> bool:
     """The same share of both in every training set, to within a demonstration, which rounding can cost."""
-    shares = seen.demos / seen.now
-    least = float(min(seen.now[first], seen.now[second])) * seen.unit
+    shares = data.demos / data.now
+    least = float(min(data.now[first], data.now[second])) * data.unit
     return bool((np.abs(shares[:, first] - shares[:, second]) * least <= 1 + 1e-9).all())
 
 

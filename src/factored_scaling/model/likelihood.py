@@ -1,10 +1,9 @@
-"""Scores as the surface sees them: which policy, which trials, how many; and how likely they are.
+"""The likelihood: measured scores as arrays, and their log-probability under the response model.
 
-A score over many trials is looked at on the scale θ = arcsin √p, where the noise of t trials has the variance
-1/(4t + 2) whatever p is. Around it lies the noise of training: a part that moves all trials of a policy together and a
-part of each score's own. A score over few trials is binomial, where 0 of 3 says more than that scale can; the noise of
-training is small beside it and left out. Graded scores count like 0/1 scores of the same mean, whose variance is never
-smaller.
+A score over many trials is compared on the scale θ = arcsin √p, where t trials have the sampling variance 1/(4t + 2)
+whatever p is. Training noise comes on top: one part moves all trials of a policy together, the other is each score's
+own. A score over few trials is binomial, where 0 of 3 says more than that scale can; training noise is small beside it
+and left out. Graded scores count like 0/1 scores of the same mean, whose variance is never smaller.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ from numpy.typing import NDArray
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.prior import Floats, PriorMixture
 from factored_scaling.model.response import (
     NOISE_COMMON,
     NOISE_OWN,
     PROXY_GAIN,
     PROXY_NOISE,
     PROXY_SHIFT,
-    Floats,
     Forward,
-    Kinds,
     Parameters,
-    bend,
     forward,
     gradient,
+    saturate,
 )
 
 FEW = 12  # trials; fewer are binomial
-UNKNOWN_TRIALS = 100  # believed of a score whose number of trials is not told
+UNKNOWN_TRIALS = 100  # assumed of a score without a number of trials
 _EDGE = 1e-6  # a success nearer to 0 or 1 has no finite derivative of θ
 
 
@@ -66,7 +64,7 @@ class Cells:
         return len(self.start)
 
     def means(self, flat: Floats) -> Floats:
-        """means × draws, from successes × draws."""
+        """means × samples, from successes × samples."""
         if self.plain or not self.count:
             return flat[: self.count]
         return np.asarray(np.add.reduceat(flat[self.cell] * self.share[:, None], self.start, axis=0))
@@ -94,7 +92,7 @@ class Observations:
     joint_run: NDArray[np.int64]
     # of all O + J scores
     score: Floats
-    trials: Floats  # 0 where their number is not told
+    trials: Floats  # 0 where their number is unknown
     few: Floats  # trials where they are few, else 0
     many: Floats  # 1 where they are many, else 0
     theta: Floats
@@ -109,14 +107,14 @@ class Observations:
 @dataclass(frozen=True)
 class _Score:
     demos: tuple[int, ...]
-    copy: tuple[int | None, int]  # seed, and which of several policies that are not told apart
+    copy: tuple[int | None, int]  # seed, and which of several policies without a seed
     factor: tuple[str, ...]
     score: float
     trials: int | None
 
 
 def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> Observations:
-    """The rows of a study, for the surface."""
+    """The rows of a study as arrays."""
     scores = _without_totals(spec, _scores(spec, results))
     stand_ins = _scores(spec, proxy) if proxy is not None else []
     keys = list(dict.fromkeys((score.demos, score.copy) for score in [*scores, *stand_ins]))
@@ -196,55 +194,55 @@ def _cells_of(spec: StudySpec, score: _Score, place: dict[Any, int]) -> list[int
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """The logarithm of the likelihood and its gradient by the standard normal variables, for many draws at once."""
+class LogLikelihood:
+    """The log-likelihood and its gradient by the standard normal variables, for many samples at once."""
 
     observations: Observations
 
-    def __call__(self, raw: Floats, kinds: Kinds) -> tuple[Floats, Floats]:
-        parameters = Parameters.of(raw, kinds)
-        seen = self.observations
-        state = forward(parameters, kinds, seen.demos, seen.now)
+    def __call__(self, raw: Floats, mixture: PriorMixture) -> tuple[Floats, Floats]:
+        parameters = Parameters.of(raw, mixture)
+        data = self.observations
+        state = forward(parameters, mixture, data.demos, data.now)
         flat = state.success.reshape(-1, raw.shape[1])
-        success = seen.cells.means(flat)
-        joint = _joint(state, seen, kinds) if len(seen.joint) else None
+        success = data.cells.means(flat)
+        joint = _joint(state, data, mixture) if len(data.joint) else None
         if joint is not None:
             success = np.concatenate([success, joint.success])
         links = np.zeros_like(parameters.links)
         value, by_success = self._scores(success, parameters.links, links)
-        by_flat = seen.cells.back(by_success[: seen.cells.count], len(flat))
-        if len(seen.proxy):
-            added, through = self._proxy(seen.proxy_cells.means(flat), parameters.links, links)
-            value, by_flat = value + added, by_flat + seen.proxy_cells.back(through, len(flat))
+        by_flat = data.cells.back(by_success[: data.cells.count], len(flat))
+        if len(data.proxy):
+            added, through = self._proxy(data.proxy_cells.means(flat), parameters.links, links)
+            value, by_flat = value + added, by_flat + data.proxy_cells.back(through, len(flat))
         by_cells = by_flat.reshape(state.success.shape)
         by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
         if joint is not None:
-            more, by_hazard = joint.back(by_success[seen.cells.count :], state, seen)
+            more, by_hazard = joint.back(by_success[data.cells.count :], state, data)
             by_robust = by_robust + more
-        return value, gradient(state, parameters, kinds, by_robust, by_skilled, by_hazard, links)
+        return value, gradient(state, parameters, mixture, by_robust, by_skilled, by_hazard, links)
 
     def _scores(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
-        seen = self.observations
+        data = self.observations
         common, own = np.exp(2 * links[NOISE_COMMON]), np.exp(2 * links[NOISE_OWN])
         inside = np.clip(success, _EDGE, 1 - _EDGE)
-        spread = seen.variance[:, None] + seen.own_share[:, None] * own
-        precision = seen.many[:, None] / spread
-        miss = np.arcsin(np.sqrt(inside)) - seen.theta[:, None]
+        spread = data.variance[:, None] + data.own_share[:, None] * own
+        precision = data.many[:, None] / spread
+        miss = np.arcsin(np.sqrt(inside)) - data.theta[:, None]
         scaled = miss * precision
         pull, weight = self._by_run(scaled), self._by_run(precision)
         grown = 1 + common * weight
         shrink = common / grown
         value = 0.5 * ((shrink * pull**2).sum(0) - (scaled * miss).sum(0) - np.log(grown).sum(0))
-        value -= 0.5 * (seen.many[:, None] * np.log(spread)).sum(0)
-        left = scaled - (shrink * pull)[seen.run] * precision  # of the miss, once the common part is taken out
+        value -= 0.5 * (data.many[:, None] * np.log(spread)).sum(0)
+        left = scaled - (shrink * pull)[data.run] * precision  # of the miss, once the common part is taken out
         by_success = -left / (2 * np.sqrt(inside * (1 - inside)))
-        by_spread = 0.5 * (left**2 + shrink[seen.run] * precision**2 - precision)
-        if seen.few.any():
-            good, bad = (seen.few * seen.score)[:, None], (seen.few * (1 - seen.score))[:, None]
+        by_spread = 0.5 * (left**2 + shrink[data.run] * precision**2 - precision)
+        if data.few.any():
+            good, bad = (data.few * data.score)[:, None], (data.few * (1 - data.score))[:, None]
             value = value + (good * np.log(inside) + bad * np.log1p(-inside)).sum(0)
             by_success = by_success + good / inside - bad / (1 - inside)
-        by_links[NOISE_OWN] = (by_spread * seen.own_share[:, None]).sum(0) * 2 * own
+        by_links[NOISE_OWN] = (by_spread * data.own_share[:, None]).sum(0) * 2 * own
         by_links[NOISE_COMMON] = ((pull / grown) ** 2 - weight / grown).sum(0) * common
         return value, by_success
 
@@ -276,21 +274,21 @@ class Posterior:
 class _Joint:
     """Trials in which several factors vary at once: the shared skill, and robustness to each of them."""
 
-    success: Floats  # J × draws
+    success: Floats  # J × samples
     skilled: Floats
     slope: Floats
 
-    def back(self, by_success: Floats, state: Forward, seen: Observations) -> tuple[Floats, Floats]:
+    def back(self, by_success: Floats, state: Forward, data: Observations) -> tuple[Floats, Floats]:
         by_robust, by_hazard = np.zeros_like(state.robust), np.zeros_like(state.hazard)
-        for index, (run, varied) in enumerate(zip(seen.joint_run, seen.joint, strict=True)):
+        for index, (run, varied) in enumerate(zip(data.joint_run, data.joint, strict=True)):
             through = by_success[index] * self.success[index]
             by_robust[run] += through * varied[:, None] / state.robust[run]
             by_hazard[run] -= through * self.slope[index] / self.skilled[index]
         return by_robust, by_hazard
 
 
-def _joint(state: Forward, seen: Observations, kinds: Kinds) -> _Joint:
-    shared, slope = bend(state.hazard, kinds.sharpness)
-    skilled = 1 - shared[seen.joint_run]
-    robust = np.exp((np.log(state.robust[seen.joint_run]) * seen.joint[:, :, None]).sum(1))
-    return _Joint(skilled * robust, skilled, slope[seen.joint_run])
+def _joint(state: Forward, data: Observations, mixture: PriorMixture) -> _Joint:
+    shared, slope = saturate(state.hazard, mixture.sharpness)
+    skilled = 1 - shared[data.joint_run]
+    robust = np.exp((np.log(state.robust[data.joint_run]) * data.joint[:, :, None]).sum(1))
+    return _Joint(skilled * robust, skilled, slope[data.joint_run])

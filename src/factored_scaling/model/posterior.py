@@ -1,4 +1,4 @@
-"""The decision model: one Bayesian surface behind every trial of every policy, and what to collect given it."""
+"""Posterior samples of the response model, what they predict, and which allocation they recommend."""
 
 from __future__ import annotations
 
@@ -8,175 +8,192 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from factored_scaling.core.allocate import Spending, spend
 from factored_scaling.core.baselines import equal_tiers
+from factored_scaling.core.checks import whole
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import NotEnoughData
-from factored_scaling.model.allocate import spend_well
-from factored_scaling.model.likelihood import Observations, Posterior, observe
-from factored_scaling.model.response import (
-    NOISE_COMMON,
-    NOISE_OWN,
-    PRIORS,
-    Floats,
-    Kinds,
-    Parameters,
-    Prior,
-    bend,
-    draw_kinds,
-    forward,
-    size_of,
-)
-from factored_scaling.model.sampler import Effort, sample
+from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
+from factored_scaling.model.allocate import optimize_allocation
+from factored_scaling.model.estimate import Estimate
+from factored_scaling.model.likelihood import LogLikelihood, Observations, observe
+from factored_scaling.model.prior import PRIORS, Floats, Prior, PriorMixture, draw_mixture
+from factored_scaling.model.response import NOISE_COMMON, NOISE_OWN, Parameters, forward, saturate, size_of
+from factored_scaling.model.sampler import SamplerSettings, sample
 
-EFFORT = Effort()
-# An order other than Equal must be no worse than Equal with this probability: a wrong one is worse than none.
-SURE = 0.6
+SAMPLER = SamplerSettings()
+# An allocation other than an equal split must match or beat it with this probability.
+REQUIRED_PROBABILITY = 0.6
 _ROUNDING = 1e-9  # of success
 _CHUNK = 1024  # cells (rows × N) at once, to stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to order: `most`, which is expected to give most, or Equal where that is not surely enough better."""
+    """The recommended allocation: the best one, or an equal split where the best is not likely enough to match it."""
 
     spending: Spending
-    most: Spending
-    sure: float  # probability that `most` is no worse than Equal
+    best: Spending  # with the largest expected success
+    probability: float  # that `best` matches or beats an equal split
 
     @property
-    def spread(self) -> bool:
-        """The budget is spread evenly for want of an order that is sure enough."""
-        return self.sure < SURE
+    def is_equal(self) -> bool:
+        """Whether an equal split is recommended because the best allocation is not likely enough to match it."""
+        return self.probability < REQUIRED_PROBABILITY
 
     @property
-    def untaken(self) -> dict[str, dict[str, int]]:
-        """The order that is expected to give most, by the name that reports give it, where it was not taken."""
-        return {"most": self.most.demos} if self.spread else {}
+    def rejected(self) -> dict[str, dict[str, int]]:
+        """The best allocation, under the name that reports give it, where an equal split is recommended instead."""
+        return {"best": self.best.demos} if self.is_equal else {}
 
 
 @dataclass(frozen=True)
-class Surface:
-    """Draws from the posterior of the success surface of one study.
+class Posterior:
+    """Samples from the posterior of the response model of one study.
 
-    `demos` are always demonstrations per factor in declared order, any numbers, one row per training set.
+    `demos` are demonstrations per factor in declared order, one row per training set; they need not be whole numbers.
     """
 
     spec: StudySpec
     observations: Observations
     parameters: Parameters
-    kinds: Kinds
+    mixture: PriorMixture
     raw: Floats
 
     @property
-    def draws(self) -> int:
+    def n_samples(self) -> int:
+        """How many samples there are."""
         return int(self.raw.shape[1])
 
     @property
     def noise_common(self) -> Floats:
-        """Standard deviation over training runs of all trials of a policy together, on the scale of arcsin √p."""
+        """Training noise that all trials of a policy share: standard deviation on the scale of arcsin √p."""
         return np.asarray(np.exp(self.parameters.links[NOISE_COMMON]))
 
     @property
     def noise_own(self) -> Floats:
-        """The same of each factor's trials on their own."""
+        """Training noise of each factor's trials: standard deviation on the scale of arcsin √p."""
         return np.asarray(np.exp(self.parameters.links[NOISE_OWN]))
 
     @cached_property
     def now(self) -> Floats:
-        """Demonstrations at hand, per factor."""
+        """Current demonstrations per factor."""
         return np.array(list(self.spec.sizes.values()), dtype=float)
 
     def by_factor(self, demos: Floats) -> Floats:
-        """Success on each factor's trials: rows × N × draws."""
-        seen = self.observations
-        rows = np.atleast_2d(demos) / seen.unit
+        """Success on each factor's trials: rows × factors × samples."""
+        data = self.observations
+        rows = np.atleast_2d(demos) / data.unit
         size = max(1, _CHUNK // rows.shape[1])
         parts = [
-            forward(self.parameters, self.kinds, rows[start : start + size], seen.now).success
+            forward(self.parameters, self.mixture, rows[start : start + size], data.now).success
             for start in range(0, len(rows), size)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def score(self, demos: Floats) -> Floats:
-        """Success over the target distribution: rows × draws.
+        """Success over the target distribution: rows × samples.
 
-        The mean over factors' trials; where every trial varied several factors at once, the mean over such trials.
+        The mean over the factors' trials. Where every trial varied several factors at once: the mean over such trials.
         """
-        seen = self.observations
-        if seen.cells.count or not len(seen.joint):
+        data = self.observations
+        if data.cells.count or not len(data.joint):
             return np.asarray(self.by_factor(demos).mean(1))
-        state = forward(self.parameters, self.kinds, np.atleast_2d(demos) / seen.unit, seen.now)
-        skilled = 1 - bend(state.hazard, self.kinds.sharpness)[0]
-        sets = np.unique(seen.joint, axis=0)
+        state = forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now)
+        skilled = 1 - saturate(state.hazard, self.mixture.sharpness)[0]
+        sets = np.unique(data.joint, axis=0)
         robust = np.exp(np.einsum("rnd,sn->rsd", np.log(state.robust), sets)).mean(1)
         return np.asarray(skilled * robust)
 
+    def predict(self, demos: Mapping[str, int]) -> Estimate:
+        """Success of a policy trained on `demos[factor]` demonstrations of every factor (and all nominal ones).
+
+        The same numbers as `fsc recommend` and the report print for that training set.
+        """
+        for name in demos:
+            if name not in self.spec.names:
+                raise UnknownFactor(str(name), self.spec.names)
+        for name in self.spec.names:
+            if name not in demos:
+                raise InvalidInput(f"no number of demos for {name}", where="demos", hint="name every factor")
+        wanted = np.array([whole(demos[name], f"demos.{name}") for name in self.spec.names], dtype=float)
+        current, then = self.score(np.stack([self.now, wanted]))
+        return Estimate.of(then, None if np.array_equal(wanted, self.now) else then - current)
+
     def choose(self, budget: float) -> Choice:
-        """The order with the largest expected success if it is sure enough to be no worse than Equal, else Equal."""
-        most, equal = spend_well(self.spec.factors, self.worth, budget), self.equal(budget)
-        sure = no_worse(*self.score(self.now + np.array([list(order.demos.values()) for order in (most, equal)])))
-        return Choice(most if sure >= SURE else equal, most, sure)
+        """The best allocation if it is likely enough to match or beat an equal split, else an equal split."""
+        best, equal = optimize_allocation(self.spec.factors, self.worth, budget), self.equal(budget)
+        extra = np.array([list(spending.demos.values()) for spending in (best, equal)])
+        probability = probability_at_least(*self.score(self.now + extra))
+        return Choice(best if probability >= REQUIRED_PROBABILITY else equal, best, probability)
 
     def allocate(self, budget: float) -> Spending:
-        """What `choose` orders."""
+        """The allocation that `choose` recommends."""
         return self.choose(budget).spending
 
     def equal(self, budget: float) -> Spending:
-        """The same for every factor, as far as caps and minimums allow."""
+        """An equal split, as far as caps and minimums allow."""
         return spend(self.spec.factors, equal_tiers(self.spec), budget)
 
-    def orders(self, budget: float, more: Sequence[Mapping[str, int]] = ()) -> Floats:
-        """Orders among which every draw finds one that is nearly its best: `more` first, then orders that are best for
-        some of the draws, then everything to one factor, to two, and to all."""
+    def candidates(self, budget: float, more: Sequence[Mapping[str, int]] = ()) -> Floats:
+        """Allocations (rows × factors) among which every sample finds one that is nearly its best.
+
+        First `more`, then the best allocations of groups of samples, then everything to one factor, to two, and to all.
+        """
         factors = self.spec.factors
-        groups = np.array_split(np.arange(self.draws), min(self.draws, 16))
-        found = [*more, *(spend_well(factors, self.only(group).worth, budget, parts=8).demos for group in groups)]
+        groups = np.array_split(np.arange(self.n_samples), min(self.n_samples, 16))
+        found = [
+            *more,
+            *(optimize_allocation(factors, self.only(group).worth, budget, parts=8).demos for group in groups),
+        ]
         unit = budget / np.array([factor.cost for factor in factors])
         plain = np.floor(_shares(len(factors)) * unit)
         caps = np.array([math.inf if factor.cap is None else factor.cap for factor in factors])
         least = np.array([factor.minimum for factor in factors])
         allowed = (plain <= caps).all(1) & (plain >= least).all(1)
-        given = np.array([[float(order[factor.name]) for factor in factors] for order in found])
+        given = np.array([[float(allocation[factor.name]) for factor in factors] for allocation in found])
         return np.concatenate([given, plain[allowed]])
 
-    def worth(self, orders: Floats) -> Floats:
-        """Expected success after orders (rows × N) on top of what is at hand."""
-        return np.asarray(self.score(self.now + orders).mean(1, dtype=float))
+    def worth(self, allocations: Floats) -> Floats:
+        """Expected success after each allocation (rows × factors) on top of the current demonstrations."""
+        return np.asarray(self.score(self.now + allocations).mean(1, dtype=float))
 
-    def only(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Surface:
-        """The same with some of the draws."""
-        raw, kinds = self.raw[:, chosen], self.kinds[chosen]
-        return Surface(self.spec, self.observations, Parameters.of(raw, kinds), kinds, raw)
+    def only(self, chosen: NDArray[np.int64]) -> Posterior:
+        """The same with some of the samples."""
+        raw, mixture = self.raw[:, chosen], self.mixture[chosen]
+        return Posterior(self.spec, self.observations, Parameters.of(raw, mixture), mixture, raw)
 
 
-def fit_surface(
+def fit_posterior(
     spec: StudySpec,
     results: Results,
     *,
     proxy: Results | None = None,
     seed: int = 0,
-    effort: Effort = EFFORT,
+    sampler: SamplerSettings = SAMPLER,
     priors: Sequence[tuple[float, Prior]] = PRIORS,
-) -> Surface:
-    """Draws from the posterior given every score; `proxy` are stand-in scores, believed as far as they agree."""
+) -> Posterior:
+    """Sample the response model's posterior given every score. The same arguments give the same samples.
+
+    `proxy` holds offline scores; they count as far as they agree with the measured ones.
+    """
     if not results.rows and (proxy is None or not proxy.rows):
         raise NotEnoughData(
-            "the surface needs scores of at least one policy", hint="measure the one trained on everything"
+            "the response model needs scores of at least one policy", hint="measure the one trained on everything"
         )
-    seen = observe(spec, results, proxy)
+    observations = observe(spec, results, proxy)
     rng = np.random.default_rng(seed)
     count = len(spec.names)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        kinds = draw_kinds(rng, effort.draws, count, priors)
-        raw, kinds = sample(Posterior(seen), kinds, size_of(count), rng, effort)
-    return Surface(spec, seen, Parameters.of(raw, kinds), kinds, raw)
+        mixture = draw_mixture(rng, sampler.draws, count, priors)
+        raw, mixture = sample(LogLikelihood(observations), mixture, size_of(count), rng, sampler)
+    return Posterior(spec, observations, Parameters.of(raw, mixture), mixture, raw)
 
 
-def no_worse(scores: Floats, others: Floats) -> float:
-    """Probability that one order gives no less than another, from what both give in every draw."""
+def probability_at_least(scores: Floats, others: Floats) -> float:
+    """Probability that one allocation matches or beats another, from the success of both in every sample."""
     return float(np.mean(scores >= others - _ROUNDING))
 
 

@@ -1,4 +1,4 @@
-"""From measured results to a collection order: the one function most users call."""
+"""From measured results to an allocation: the one function most users call."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import NotEnoughData, UnknownName
-from factored_scaling.model.identifiability import doubts
-from factored_scaling.model.posterior import Surface, fit_surface
-from factored_scaling.model.summary import SurfaceReport, combination_gains, report_surface
+from factored_scaling.model.estimate import Estimate
+from factored_scaling.model.identifiability import identifiability_warnings
+from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior
+from factored_scaling.model.summary import ModelSummary, combination_gains, summarize_posterior
 
 STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
-FITS = ("surface", "power-law")
+RESPONSE_MODEL, POWER_LAW = "response-model", "power-law"
+FITS = (RESPONSE_MODEL, POWER_LAW)
 # With power-law curves `auto` takes Top when the best combination stands out with this probability, else All.
 STANDS_OUT = 0.8
-# The orders that the surface holds its own against, as people call them.
-ALTERNATIVES = {"equal": "Equal", "most": "what is expected to give most", "top": "the paper's Top"}
+# Names of the alternatives to which a recommended allocation is compared.
+ALTERNATIVES = {"equal": "an equal split", "best": "the best alternative", "top": "the paper's Top"}
 
 
 class UnknownStrategy(UnknownName):
     """A strategy other than the known ones."""
 
     kind = "strategy"
+
+
+class UnknownAlternative(UnknownName):
+    """An alternative to which a recommendation was not compared."""
+
+    kind = "alternative"
 
 
 class UnknownFit(UnknownName):
@@ -46,7 +54,7 @@ class CurveReport:
     now: float
     predicted: float
     slope: float
-    # probability that this combination is the best buy, over refits of all curves
+    # P(best combination) over refits of all curves
     best: float
     diagnosis: Diagnosis
 
@@ -76,36 +84,66 @@ class Recommendation:
     warnings: tuple[str, ...]
     # the part of the budget that caps or costs left unspent
     left: float = 0.0
-    # what the surface says of this allocation and of others; None with `--fit power-law`
-    surface: SurfaceReport | None = None
+    # what the response model says of this allocation and its alternatives; None with `fit="power-law"`
+    summary: ModelSummary | None = None
     # what `auto` came to on power-law curves
     chosen: str | None = None
 
     @property
     def sentence(self) -> str:
-        """What to do and what to expect of it, in plain words; every number in it stands in `to_mapping()` too."""
+        """What to collect and its predicted success; every number in it is in `to_mapping()` too."""
         return self.say("collect")
 
     def say(self, verb: str) -> str:
-        """The sentence, for an order that is carried out otherwise than by collecting."""
-        order = f"{verb} {counted(self.allocation)}"
-        if self.surface is None:
-            return order
-        expected, digits = self.surface.predicted, self.surface.digits
+        """The sentence with another verb, for demonstrations that exist already."""
+        action = f"{verb} {counted(self.allocation)}"
+        if self.summary is None:
+            return action
+        expected, digits = self.summary.predicted, self.summary.digits
         others = [
             self._other(name, demos, f"{100 * estimate.mean:.{digits}f}")
-            for name, (demos, estimate) in self.surface.alternatives.items()
+            for name, (demos, estimate) in self.summary.alternatives.items()
             if demos != self.allocation
         ]
-        text = (
-            f"{order}; expected {100 * expected.mean:.{digits}f}% ({100 * expected.low:.0f}–{100 * expected.high:.0f})"
-        )
+        interval = f"({100 * expected.low:.0f}–{100 * expected.high:.0f})"
+        text = f"{action}: predicted success {100 * expected.mean:.{digits}f}% {interval}"
         return "; ".join([text, *others])
 
     def _other(self, name: str, demos: Mapping[str, int], mean: str) -> str:
-        if name != "most" or self.surface is None:
-            return f"{ALTERNATIVES[name]} would give {mean}"
-        return f"{counted(demos)} would give {mean}, but is only {self.surface.surety} sure to be no worse"
+        if name != "best" or self.summary is None:
+            return f"{ALTERNATIVES[name]}: {mean}%"
+        required = f"{100 * REQUIRED_PROBABILITY:.0f}% required"
+        chance = f"{self.summary.probability} chance of matching an equal split, {required}"
+        return f"{ALTERNATIVES[name]}, {counted(demos)}: {mean}% ({chance})"
+
+    @property
+    def prediction(self) -> Estimate:
+        """Predicted success after collecting the allocation, with `.mean` and `.interval(level)`."""
+        return self._modelled.predicted
+
+    @property
+    def regret(self) -> float:
+        """Expected regret: how much more success the best allocation would give if the response were known."""
+        return self._modelled.regret
+
+    @property
+    def probability_at_least_equal(self) -> float:
+        """Probability that the allocation matches or beats an equal split; 1 where it is one."""
+        return self._modelled.probability_at_least_equal
+
+    def versus(self, name: str) -> Estimate:
+        """Posterior of this allocation's success minus that of an alternative: "equal", "top" or "best"."""
+        differences = self._modelled.differences
+        if named(name) not in differences:
+            raise UnknownAlternative(named(name), differences)
+        return differences[name]
+
+    @property
+    def _modelled(self) -> ModelSummary:
+        if self.summary is None:
+            hint = f'fit="{RESPONSE_MODEL}" gives one'
+            raise NotEnoughData(f"a {POWER_LAW} recommendation has no posterior to predict from", hint=hint)
+        return self.summary
 
     def to_mapping(self) -> dict[str, Any]:
         """The object that `fsc recommend --json` prints."""
@@ -121,9 +159,9 @@ class Recommendation:
             data["chosen"] = self.chosen
         if self.left:
             data["left"] = self.left
-        if self.surface is not None:
+        if self.summary is not None:
             data["answer"] = self.sentence
-            data["surface"] = self.surface.to_mapping()
+            data["response_model"] = self.summary.to_mapping()
         return data
 
 
@@ -135,7 +173,7 @@ def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tu
     except NotEnoughData as error:
         if spec.construction != "screen":
             raise
-        hint = "the surface needs none: `fsc recommend --fit surface`"
+        hint = f"the response model needs none: `fsc recommend --fit {RESPONSE_MODEL}`"
         raise NotEnoughData(
             f"construction screen has no curves to fit a power law to ({error.what})", hint=hint
         ) from None
@@ -147,7 +185,7 @@ def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tu
 
 
 def report_curves(spec: StudySpec, curves: tuple[Curve, ...], budget: int, seed: int = 0) -> tuple[CurveReport, ...]:
-    """Slopes, predictions, diagnostics and the probability of being the best buy, for every curve."""
+    """Slopes, predictions, diagnostics and P(best combination) of every curve."""
     costs = [mean_cost(spec, curve.combination) for curve in curves]
     reach = [budget / cost for cost in costs]
     gains = refit(curves, seed=seed).slopes(reach) / costs
@@ -177,29 +215,29 @@ def recommend(
     weights: Mapping[str, float] | None = None,
     half_up: bool = False,
     proxy: Results | None = None,
-    surface: Surface | None = None,
+    posterior: Posterior | None = None,
     seed: int = 0,
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
 
-    `auto` spends where the surface expects most success, or evenly where that is not surely enough better; with
-    `fit="power-law"` it chooses between `top` and `all` by how surely the best combination stands out. `top`,
-    `top-half` and `all` follow the paper's curves (`fit="power-law"`, the default for them) or what the surface expects
-    of each combination (`fit="surface"`). `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`) are the
-    baselines. With costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's algorithm
-    box does. `proxy` are stand-in scores for the surface to weigh; `surface` is one that was fitted to these results
-    before.
+    `auto` takes the allocation with the largest expected success under the response model, or an equal split where that
+    is not likely enough to match one; with `fit="power-law"` it chooses between `top` and `all` by how clearly the best
+    combination stands out. `top`, `top-half` and `all` follow the paper's curves (`fit="power-law"`, their default) or
+    the response model's gain of each combination. `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`)
+    are the baselines. With costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's
+    algorithm box does. `proxy` holds offline scores for the response model; `posterior` is one that was fitted to these
+    results before.
     """
     budget = check_budget(budget)
     if named(strategy) not in STRATEGIES:
         raise UnknownStrategy(named(strategy), STRATEGIES, where="strategy")
-    fit = fit if fit is not None else "surface" if strategy == "auto" else "power-law"
+    fit = fit if fit is not None else RESPONSE_MODEL if strategy == "auto" else POWER_LAW
     if named(fit) not in FITS:
         raise UnknownFit(named(fit), FITS, where="fit")
-    if fit == "power-law":
-        surface = None
-    elif surface is None:
-        surface = fit_surface(spec, results, proxy=proxy, seed=seed)
+    if fit == POWER_LAW:
+        posterior = None
+    elif posterior is None:
+        posterior = fit_posterior(spec, results, proxy=proxy, seed=seed)
     warnings: tuple[str, ...] = ()
     reports: tuple[CurveReport, ...] = ()
     chosen: str | None = None
@@ -208,31 +246,31 @@ def recommend(
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
     except NotEnoughData:
-        if strategy not in BASELINES and surface is None:
+        if strategy not in BASELINES and posterior is None:
             raise
-    if surface is not None and strategy == "auto":
+    if posterior is not None and strategy == "auto":
         warnings = ()  # which policies lie on no curve matters to the curves alone
-        choice = surface.choose(budget)
-        spending, even = choice.spending, choice.spread
-        others = choice.untaken
+        choice = posterior.choose(budget)
+        spending, even = choice.spending, choice.is_equal
+        others = choice.rejected
     else:
-        gains = gains_of(spec, reports, budget) if surface is None else combination_gains(surface, budget)
+        gains = gains_of(spec, reports, budget) if posterior is None else combination_gains(posterior, budget)
         if strategy == "auto":
             chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
-        tiers, told = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
-        spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *told)
+        tiers, more = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
+        spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *more)
         even = tiers == equal_tiers(spec)
     if even:
         warnings = (*warnings, *_unreached(spec, spending.demos, budget))
     if spending.left > 1e-9:
         text = f"{spending.left:g} of the budget is left unspent: every factor is at its cap or costs more than that"
         warnings = (*warnings, text)
-    said = None
-    if surface is not None:
-        equal = spending.demos == surface.equal(budget).demos
-        warnings = (*doubts(surface, spending.demos, equal), *warnings)
-        said = report_surface(surface, budget, spending, others | _papers(spec, reports, budget))
-    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, said, chosen)
+    summary = None
+    if posterior is not None:
+        equal = spending.demos == posterior.equal(budget).demos
+        warnings = (*identifiability_warnings(posterior, spending.demos, equal), *warnings)
+        summary = summarize_posterior(posterior, budget, spending, others | _papers(spec, reports, budget))
+    return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, summary, chosen)
 
 
 def gains_of(spec: StudySpec, reports: Sequence[CurveReport], budget: int) -> list[float]:
@@ -260,16 +298,16 @@ def _tiers(
         return remix_tiers(spec, weights), ()
     warnings: tuple[str, ...] = ()
     if len(gains) == 1 and len(spec.factors) > 1:
-        warnings = ("all factors share one curve, which cannot tell them apart; construction one gives each its own",)
+        warnings = ("all factors share one curve, which cannot rank them; construction one gives each its own",)
     picked = included(gains, strategy, half_up)
     if any(gains[index] > 0 for index in picked):
         return curve_tiers(spec, gains, picked), warnings
-    text = "no curve rises, so nothing can be told from them; the budget is spread equally"
+    text = "no curve rises, so the curves do not rank factors; the budget is split equally"
     return equal_tiers(spec), (*warnings, text)
 
 
 def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> dict[str, dict[str, int]]:
-    """What the paper's Top would order, for the surface to say what it expects of that; nothing without curves."""
+    """The allocation of the paper's Top, to compare with; nothing without curves."""
     if not reports:
         return {}
     gains = gains_of(spec, reports, budget)
@@ -279,19 +317,19 @@ def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> d
     return {"top": spend(spec.factors, tiers, budget).demos}
 
 
-def _unreached(spec: StudySpec, order: Mapping[str, int], budget: int) -> tuple[str, ...]:
-    """A warning where an even order is too small for every factor, so that the order of declaration decides."""
-    none = [factor.name for factor in spec.factors if not order[factor.name] and factor.cap != 0]
+def _unreached(spec: StudySpec, allocation: Mapping[str, int], budget: int) -> tuple[str, ...]:
+    """A warning where an equal split is too small for every factor, so that the order of declaration decides."""
+    none = [factor.name for factor in spec.factors if not allocation[factor.name] and factor.cap != 0]
     if not none:
         return ()
-    text = f"a budget of {budget} does not reach every factor: spread evenly, it leaves none for {', '.join(none)}"
-    return (f"{text}; of equal shares the factors declared first get theirs",)
+    text = f"a budget of {budget} is too small for every factor: an equal split leaves none for {', '.join(none)}"
+    return (f"{text}; the factors declared first come first",)
 
 
-def evenly(order: Mapping[str, int]) -> str:
-    """How Equal is to be called: caps, minimums, costs and budgets below the number of factors make it uneven."""
-    counts = order.values()
-    return "evenly" if min(counts) > 0 and max(counts) - min(counts) <= 1 else "as evenly as can be"
+def evenly(allocation: Mapping[str, int]) -> str:
+    """The adverb for an equal split, which caps, minimums, costs or a small budget can make uneven."""
+    counts = allocation.values()
+    return "evenly" if min(counts) > 0 and max(counts) - min(counts) <= 1 else "as evenly as possible"
 
 
 def counted(demos: Mapping[str, int]) -> str:

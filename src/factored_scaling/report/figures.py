@@ -1,4 +1,4 @@
-"""The pictures: curves with what was measured and what they promise, allocations side by side, what came of it."""
+"""The pictures: curves with measured and predicted success, allocations side by side, outcomes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     for n, label in ((size, "now"), (end, "predicted")):
         axes.plot([n, n], [limits[0], curve.at(n)], color=MUTED, linewidth=0.8, dashes=(1, 2), label=label, zorder=2)
     _draw_points(axes, curve, colour, end)
-    axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="promise", zorder=5)
+    axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="prediction", zorder=5)
     axes.annotate(
         percent(curve.at(end)),
         (end, curve.at(end)),
@@ -205,7 +205,7 @@ def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> 
 
 
 def _panel_title(axes: Axes, panel: Panel) -> None:
-    """Name and promise above a panel."""
+    """Name and predicted gain above a panel."""
     report = panel.report
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 10), color=MUTED, fontsize=8.5, **place)
@@ -224,7 +224,7 @@ def _title(panel: Panel) -> str:
 
 
 def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendation]) -> Figure:
-    """The demonstrations that each strategy would order: one column of bars per strategy, one row per factor."""
+    """The demonstrations that each strategy would collect: one column of bars per strategy, one row per factor."""
     if not recommendations:
         raise InvalidInput("no recommendations to draw")
     headline = next(iter(recommendations.values()))
@@ -260,7 +260,7 @@ def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendat
 
 
 def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
-    """Measured success after collection with its interval, and what the curve had promised, per strategy."""
+    """Measured success after collection with its interval, and the predicted success, per strategy."""
     if not rows:
         raise InvalidInput("no outcome to draw")
     widest = max(len(row.strategy) for row in rows) * 0.085 + 0.3
@@ -279,7 +279,7 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
         hope: dict[str, Any] = {"marker": "D", "ls": "", "mfc": PAPER, "mec": colour, "zorder": 3, "clip_on": False}
         axes.plot([row.measured], [place], ms=8, mec=PAPER, mew=1, label="measured", **dot)
         if len(row.seeds) > 1:
-            # a line for each, so that equal ones are seen and what was promised stands beside what was measured
+            # a line for each, so that equal ones are seen and predictions stand beside measurements
             lines = place - 0.2 - np.arange(len(row.seeds)) * min(0.12, 0.36 / len(row.seeds))
             axes.plot([score for _, score in row.seeds], lines, ms=3.5, label="seed", **dot)
             axes.plot([math.nan if a is None else a for a, _ in row.seeds], lines, ms=3, mew=0.9, **hope)
@@ -310,12 +310,12 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     return figure
 
 
-def _outcome_legend(axes: Axes, promised: bool, seeds: bool) -> None:
+def _outcome_legend(axes: Axes, predicted: bool, seeds: bool) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], marker="o", ls="", ms=6, mfc=MUTED, mec=MUTED, label="measured, 95% interval")]
-    if promised:
-        handles.append(Line2D([], [], marker="D", ls="", ms=5, mfc=PAPER, mec=MUTED, mew=1.4, label="promised"))
+    if predicted:
+        handles.append(Line2D([], [], marker="D", ls="", ms=5, mfc=PAPER, mec=MUTED, mew=1.4, label="predicted"))
     if seeds:
         handles.append(Line2D([], [], marker="o", ls="", ms=3.5, mfc=MUTED, mec=MUTED, label="seeds"))
     legend = axes.legend(
@@ -341,18 +341,18 @@ def save_figures(
     formats: Sequence[str] = ("png", "svg"),
     outcome: Sequence[OutcomeRow] = (),
 ) -> list[Path]:
-    """Figures for a paper or a talk, in every format: `surface`, `curves`, `allocation`, `outcome`, where there are."""
+    """Figures for a paper or a talk, in every format: `model`, `curves`, `allocation`, `outcome`, where there are."""
     for kind in formats:
         if kind not in FORMATS:
             raise InvalidInput(
                 f"cannot write figures as {kind!r}", where="formats", hint=f"one of {', '.join(FORMATS)}"
             )
     made: dict[str, Figure] = {}
-    surfaced = next((r for r in recommendations.values() if r.surface is not None), None)
-    if surfaced is not None:
-        from factored_scaling.report.surface import surface_figure
+    modelled = next((r for r in recommendations.values() if r.summary is not None), None)
+    if modelled is not None:
+        from factored_scaling.report.model import model_figure
 
-        made["surface"] = surface_figure(spec, surfaced)
+        made["model"] = model_figure(spec, modelled)
     drawn = next((r for r in recommendations.values() if r.curves), None)
     if drawn is not None:
         made["curves"] = curves_figure(spec, drawn)

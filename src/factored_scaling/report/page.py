@@ -11,9 +11,9 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import Recommendation
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
+from factored_scaling.report.model import model_content
 from factored_scaling.report.pages import templates
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg
-from factored_scaling.report.surface import surface_content
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
     answer,
@@ -53,7 +53,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
     spec = report.spec
     headline = next(iter(report.recommendations.values()))
     with_curves = next((r for r in report.recommendations.values() if r.curves), None)
-    surfaced = next((r for r in report.recommendations.values() if r.surface is not None), headline)
+    modelled = next((r for r in report.recommendations.values() if r.summary is not None), headline)
     drawn = panels(spec, with_curves) if with_curves is not None else []
     return {
         "name": spec.name,
@@ -67,7 +67,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "headline": _bars(spec, headline, headline),
         "budget": headline.budget,
         "why": strategy_words(headline),
-        "surface": surface_content(spec, surfaced, headline),
+        "model": model_content(spec, modelled, headline),
         "curves": _curves(drawn),
         "strategies": [
             {
@@ -99,7 +99,7 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
     facts = [
         ("budget", f"{headline.budget} {_unit(spec, headline.budget)}"),
         ("strategy", headline.strategy),
-        ("at hand", f"{spec.total:,} demos, {counted_factors(spec)}"),
+        ("current", f"{spec.total:,} demos, {counted_factors(spec)}"),
         ("measured", f"{runs} {'policy' if runs == '1' else 'policies'}"),
     ]
     return [*facts, ("trials", f"{counted:,}")] if counted else facts
@@ -125,7 +125,7 @@ def _bars(
         {
             "factor": plain(name),
             "amount": amount,
-            "at_hand": sizes[name],
+            "current": sizes[name],
             "width": f"{100 * amount / longest:.1f}",
             "colour": places[name],
         }
@@ -241,14 +241,14 @@ def _outcome(rows: Sequence[OutcomeRow]) -> dict[str, Any]:
 
 
 def _collected(row: OutcomeRow) -> list[str]:
-    """What was collected, in a line; in a line per seed where seeds led to different orders."""
+    """What was collected, in a line; in a line per seed where seeds led to different allocations."""
     if not row.by_seed:
         return [demo_words(row.demos)]
     return [f"seed {seed}: {demo_words(demos)}" for seed, demos in row.by_seed.items()]
 
 
 def _method(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
-    """Numbers at full length: enough to compute every promise and every share again."""
+    """Numbers at full length: enough to compute every prediction and every share again."""
     return {
         "construction": spec.construction,
         "nominal": spec.nominal,

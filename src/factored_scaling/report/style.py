@@ -94,7 +94,7 @@ def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str,
 
 
 def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[tuple[int, CurveReport]]:
-    """The curves with their declared place, best buy first."""
+    """The curves with their declared place, steepest first."""
     gains = gains_of(spec, recommendation.curves, recommendation.budget)
     order = sorted(range(len(gains)), key=lambda index: -gains[index])
     return [(index, recommendation.curves[index]) for index in order]

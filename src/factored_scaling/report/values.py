@@ -30,17 +30,17 @@ class RunLine:
 
 @dataclass(frozen=True)
 class OutcomeRow:
-    """What came of a strategy: the policy trained after its demonstrations were collected, and its measured score."""
+    """Outcome of a strategy: the policy trained after its demonstrations were collected, and its measured score."""
 
     strategy: str
-    # what the curve promised, where the strategy follows one
+    # predicted success, where the strategy predicts any
     predicted: float | None
     measured: float
     low: float
     high: float
     trials: int
     demos: Mapping[str, int] = field(default_factory=dict)
-    # promised and measured, seed by seed
+    # predicted and measured, seed by seed
     seeds: Sequence[tuple[float | None, float]] = ()
     # what was collected with each seed, where that was not the same; `demos` is then the first's
     by_seed: Mapping[int, Mapping[str, int]] = field(default_factory=dict)

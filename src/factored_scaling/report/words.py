@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
-from factored_scaling.model.summary import SurfaceReport
+from factored_scaling.model.summary import ModelSummary
 from factored_scaling.report.style import funded_labels
 
 _MEANING = {
@@ -75,31 +76,31 @@ def listed(items: Sequence[str]) -> str:
 def meaning(recommendation: Recommendation) -> str:
     """What a strategy does, in half a sentence."""
     if recommendation.strategy == "auto":
-        said = recommendation.surface
-        spread = said is not None and said.spread
-        return f"spread {evenly(recommendation.allocation)}" if spread else "where the surface expects most success"
+        summary = recommendation.summary
+        equal = summary is not None and summary.is_equal
+        return f"split {evenly(recommendation.allocation)}" if equal else "the largest predicted success"
     curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
     if curved and not any(curve.slope > 0 for curve in recommendation.curves):
-        return f"no curve rises: spread {evenly(recommendation.allocation)}"
+        return f"no curve rises: split {evenly(recommendation.allocation)}"
     if recommendation.strategy == "equal":
-        return f"spread {evenly(recommendation.allocation)}"
+        return f"split {evenly(recommendation.allocation)}"
     return _MEANING.get(recommendation.strategy, "")
 
 
 def strategy_words(recommendation: Recommendation) -> str:
-    """What the headline's strategy does and, where the surface speaks, how sure it is."""
+    """What the headline's strategy does and, where there is a response model, how certain it is."""
     text = f"{recommendation.budget} in all: {meaning(recommendation)}."
-    said = recommendation.surface
+    said = recommendation.summary
     if said is None:
         return text
     likely = max(said.curves, key=lambda curve: curve.best)
     return (
-        f"{text} Alone, {plain(likely.factor)} is the best buy with a probability of {percent(likely.best)}. "
-        f"Acting now is expected to cost {100 * said.regret:.1f} points against knowing the surface."
+        f"{text} Best single factor: {plain(likely.factor)}, with a probability of {percent(likely.best)}. "
+        f"Expected regret of acting now: {100 * said.regret:.1f} points."
     )
 
 
-def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
+def allocation_words(spec: StudySpec, recommendation: Recommendation) -> str:
     """'Collect 50 camera pose and 50 distractor demos'."""
     given = [(plain(name), amount) for name, amount in recommendation.allocation.items() if amount]
     if not given:
@@ -112,23 +113,23 @@ def order_words(spec: StudySpec, recommendation: Recommendation) -> str:
 
 def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     """The whole report in a line: what to do, and why."""
-    order = f"{order_words(spec, recommendation)}."
-    if recommendation.surface is not None:
-        return order, _expected_words(recommendation.surface)
+    headline = f"{allocation_words(spec, recommendation)}."
+    if recommendation.summary is not None:
+        return headline, _expected_words(recommendation.summary)
     if recommendation.strategy == "equal":
-        even = "" if evenly(recommendation.allocation) == "evenly" else " as far as can be"
-        why = "" if recommendation.curves else ", for there are no curves yet"
-        return order, f"An equal share for every factor{even}{why}."
+        even = "" if evenly(recommendation.allocation) == "evenly" else " as far as possible"
+        why = "" if recommendation.curves else ": there are no curves yet"
+        return headline, f"An equal share for every factor{even}{why}."
     if recommendation.strategy == "greedy":
-        return order, "The policy trained on everything scores lowest there."
+        return headline, "The policy trained on everything scores lowest there."
     if recommendation.strategy == "cubed-failure":
-        return order, "The shares follow the third power of how often the policy trained on everything fails there."
+        return headline, "The shares follow the third power of how often the policy trained on everything fails there."
     if recommendation.strategy == "remix":
-        return order, "The shares are the weights that Re-Mix learned."
+        return headline, "The shares are the weights that Re-Mix learned."
     best = _best_funded(spec, recommendation)
     if best is None or best.predicted <= best.now:
-        return order, "No curve rises, so nothing speaks for one factor over another."
-    promise = (
+        return headline, "No curve rises, so the curves do not rank the factors."
+    gain = (
         f"{gain_points(best.now, best.predicted)} points, from {percent(best.now, 1)} to {percent(best.predicted, 1)}"
     )
     factors = best.curve.combination.factors
@@ -137,33 +138,33 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
         whose = f"The curve of {label_words(factors)}"
         if given == set(factors):
             whose = "Their curve" if len(factors) > 1 else "Its curve"
-        return order, f"{whose} promises {promise}."
-    return order, (
-        f"The steepest of their curves, {label_words(factors)}, "
-        f"would promise {promise}, for all {recommendation.budget}."
+        return headline, f"{whose} predicts {gain}."
+    return headline, (
+        f"The steepest of their curves, {label_words(factors)}, predicts {gain}, for all {recommendation.budget}."
     )
 
 
-def _expected_words(said: SurfaceReport) -> str:
-    """What the surface expects of the order, and of the others."""
-    means = {
-        ALTERNATIVES[name]: percent(estimate.mean, said.digits)
-        for name, (order, estimate) in said.alternatives.items()
-        if name != "most" and order != said.allocation
-    }
-    others = [f"{name}{'' if place else ' would give'} {mean}" for place, (name, mean) in enumerate(means.items())]
-    expected = said.predicted
-    text = (
-        f"Expected: {percent(expected.mean, said.digits)} ({100 * expected.low:.0f}–{100 * expected.high:.0f}), "
-        f"from {percent(said.now.mean)} now{'; ' if others else ''}{' and '.join(others)}."
-    )
-    if not said.spread:
+def _expected_words(said: ModelSummary) -> str:
+    """Predicted success of the recommended allocation and of its alternatives."""
+    others = [
+        f"{ALTERNATIVES[name]}: {percent(estimate.mean, said.digits)}"
+        for name, (demos, estimate) in said.alternatives.items()
+        if name != "best" and demos != said.allocation
+    ]
+    predicted = said.predicted
+    interval = f"({100 * predicted.low:.0f}–{100 * predicted.high:.0f})"
+    text = f"Predicted success: {percent(predicted.mean, said.digits)} {interval}, from {percent(said.now.mean)} now"
+    text = f"{'; '.join([text, *others])}."
+    if said.is_equal:
+        demos, best = said.alternatives["best"]
+        return (
+            f"{text} Recommending an equal split: the best alternative ({demo_words(demos)}, "
+            f"{percent(best.mean, said.digits)}) has only a {said.probability} chance of matching it "
+            f"({percent(REQUIRED_PROBABILITY)} required)."
+        )
+    if said.allocation == said.alternatives["equal"][0]:
         return text
-    order, most = said.alternatives["most"]
-    return (
-        f"{text} Spread {evenly(said.allocation)}: what is expected to give most, {demo_words(order)} for "
-        f"{percent(most.mean, said.digits)}, is no worse than that with a probability of {said.surety} only."
-    )
+    return f"{text} {said.probability} likely to match or beat an equal split."
 
 
 def _best_funded(spec: StudySpec, recommendation: Recommendation) -> CurveReport | None:

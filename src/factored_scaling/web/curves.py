@@ -11,7 +11,7 @@ from typing import Any
 from factored_scaling.core.results import Results
 from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.model.posterior import Surface, fit_surface
+from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation, recommend
 from factored_scaling.report.figures import Panel, panels, shared_limits
 from factored_scaling.report.style import COLOURS, factor_places
@@ -33,7 +33,7 @@ _KEPT = 256  # answers; moving the slider back and forth costs nothing
 
 
 def default_budget(spec: StudySpec) -> int:
-    """What the slider stands at first: as much again as a tenth of the demonstrations at hand, in round numbers."""
+    """What the slider stands at first: a tenth of the current demonstrations, in round numbers."""
     return min(max(10, 10 * round(spec.total / 20)), 100)
 
 
@@ -50,7 +50,7 @@ class Curves:
         self._lock = threading.Lock()  # one computation at a time: a second asker finds the first one's answer
         self._stamp: Hashable = None
         self._measured: tuple[StudySpec, Results, dict[str, float] | None] | None = None
-        self._surface: Surface | None = None
+        self._posterior: Posterior | None = None
         self._answers: OrderedDict[tuple[int, str], dict[str, Any]] = OrderedDict()
 
     def answer(self, budget: int, strategy: str) -> dict[str, Any]:
@@ -59,9 +59,9 @@ class Curves:
             spec, results, weights = self._snapshot()
             known = self._answers.get((budget, strategy))
             if known is None:
-                if strategy == "auto" and self._surface is None:
-                    self._surface = fit_surface(spec, results)
-                found = recommend(spec, results, budget, strategy, weights=weights, surface=self._surface)
+                if strategy == "auto" and self._posterior is None:
+                    self._posterior = fit_posterior(spec, results)
+                found = recommend(spec, results, budget, strategy, weights=weights, posterior=self._posterior)
                 known = self._answers[budget, strategy] = content(spec, found)
                 while len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
@@ -82,7 +82,7 @@ class Curves:
         stamp = (str(spec.to_mapping()), _finished(runs), str(weights))
         if self._measured is None or stamp != self._stamp:
             self._answers.clear()
-            self._surface = None
+            self._posterior = None
             self._measured = (spec, self.study.results(), weights)
             self._stamp = stamp
         return self._measured
@@ -92,22 +92,22 @@ def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
     """A recommendation as the page shows it."""
     drawn = panels(spec, found) if found.curves else []
     places = factor_places(spec, found)
-    order, why = answer(spec, found)
+    headline, why = answer(spec, found)
     sizes = spec.sizes
     return {
         "budget": found.budget,
         "strategy": found.strategy,
         "fit": found.fit,
-        "order": order,
+        "headline": headline,
         "why": why,
         "rule": strategy_words(found),
         "allocation": [
-            {"factor": plain(name), "amount": amount, "at_hand": sizes[name], "colour": places[name]}
+            {"factor": plain(name), "amount": amount, "current": sizes[name], "colour": places[name]}
             for name, amount in found.allocation.items()
         ],
         "limits": list(shared_limits(drawn)) if drawn else [0.0, 1.0],
         "curves": [_curve(panel) for panel in drawn],
-        "factors": _factors(spec, found) if found.surface is not None else None,
+        "factors": _factors(spec, found) if found.summary is not None else None,
         "warnings": list(found.warnings),
     }
 
@@ -128,7 +128,7 @@ def _curve(panel: Panel) -> dict[str, Any]:
         "gain": gain_points(report.now, report.predicted),
         "flat": report.slope == 0,
         "sub": f"at {now}" if report.slope == 0 else f"{now} → {percent(report.predicted, 1)}",
-        "note": f"{span}best buy in {percent(report.best)}",
+        "note": f"{span}P(best) {percent(report.best)}",
         "words": curve_words(report, panel.budget),
         "findings": [*(flag.sentence for flag in report.diagnosis.flags), back_test_words(report)],
         # n, predicted, lower and upper edge of the band
@@ -141,11 +141,11 @@ def _curve(panel: Panel) -> dict[str, Any]:
 
 
 def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
-    """The surface's curve of every factor, best buy first, with the ring where the order would lead it."""
-    assert found.surface is not None
+    """The response model's curve of every factor, largest gain first, with a ring at the recommended allocation."""
+    assert found.summary is not None
     places, sizes = factor_places(spec, found), spec.sizes
     alone = {r.curve.combination.factors[0]: r for r in found.curves if len(r.curve.combination.factors) == 1}
-    every = sorted(found.surface.curves, key=lambda curve: -curve.gain.mean)
+    every = sorted(found.summary.curves, key=lambda curve: -curve.gain.mean)
     cards: list[dict[str, Any]] = []
     for curve in every:
         now, amount = sizes[curve.factor], found.allocation[curve.factor]
@@ -163,9 +163,9 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
                 "mark": now + amount,
                 "gain": gain_points(0.0, gain.mean, 1),
                 "flat": False,
-                "sub": f"for all of it ({gain_points(0.0, gain.low, 0)} to {gain_points(0.0, gain.high, 0)})",
-                "note": f"the best single buy with a probability of {percent(curve.best)}",
-                "words": f"{plain(curve.factor)}: {percent(line[-1][1])} expected with {curve.demos[-1]:g} demos.",
+                "sub": f"for the whole budget ({gain_points(0.0, gain.low, 0)} to {gain_points(0.0, gain.high, 0)})",
+                "note": f"P(best single factor) {percent(curve.best)}",
+                "words": f"{plain(curve.factor)}: {percent(line[-1][1])} predicted with {curve.demos[-1]:g} demos.",
                 "findings": [],
                 "line": line,
                 "points": _points(alone[curve.factor]) if curve.factor in alone else [],

@@ -166,7 +166,7 @@ def _facts(spec: StudySpec, runs: Sequence[RunRow], rounds: Sequence[RoundRow]) 
     curves = "none" if spec.construction == "screen" else str(len(spec.combinations()))
     facts = [
         ("round", str(rounds[-1].index)),
-        ("at hand", f"{spec.total:,} demos, {counted_factors(spec)}"),
+        ("current", f"{spec.total:,} demos, {counted_factors(spec)}"),
         ("curves", f"{curves} ({spec.construction})"),
         ("trials", f"{trials:,}"),
     ]

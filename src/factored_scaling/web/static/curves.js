@@ -51,7 +51,7 @@ function complain(text) {
 function show(content) {
   complain("");
   find("answer").hidden = false;
-  find("order").replaceChildren(`${content.order} `, element("span", {}, content.why));
+  find("headline").replaceChildren(`${content.headline} `, element("span", {}, content.why));
   find("rule").textContent = content.rule;
   showAllocation(content.allocation);
   const {factors} = content;
@@ -74,7 +74,7 @@ function showAllocation(rows) {
     line.cells[0].textContent = row.factor;
     line.querySelector("rect").style.width = `${(100 * row.amount) / longest}px`;
     line.cells[2].textContent = row.amount;
-    line.cells[3].textContent = row.at_hand;
+    line.cells[3].textContent = row.current;
   });
 }
 
@@ -82,18 +82,18 @@ function emptyRow() {
   const picture = element("svg:svg", {viewBox: "0 0 100 26", preserveAspectRatio: "none", "aria-hidden": "true"},
     element("svg:rect", {width: 0, height: 26}));
   return element("tr", {}, element("th", {scope: "row"}), element("td", {class: "fill"}, picture),
-    element("td", {class: "amount"}), element("td", {class: "hand"}));
+    element("td", {class: "amount"}), element("td", {class: "current"}));
 }
 
 // --- one curve
 
 function card(curve, limits) {
-  const promise = [element("span", {class: "gain"}, curve.flat ? "flat" : `${curve.gain} points`), element("span", {class: "sub"}, curve.sub)];
+  const gain = [element("span", {class: "gain"}, curve.flat ? "flat" : `${curve.gain} points`), element("span", {class: "sub"}, curve.sub)];
   const findings = element("details", {}, element("summary", {}, "how far to trust it"),
     element("ul", {class: "findings"}, ...curve.findings.map((text) => element("li", {}, text))));
   const caption = element("figcaption", {},
     element("h3", {}, element("span", {class: "swatch"}), curve.label),
-    element("p", {class: "promise"}, ...promise),
+    element("p", {class: "gain-line"}, ...gain),
     element("p", {class: "sub"}, curve.note));
   const figure = element("figure", {class: `curve c${curve.colour}`}, caption, plot(curve, limits));
   if (curve.findings.length) figure.append(findings);
@@ -125,7 +125,7 @@ function plot(curve, [bottom, top]) {
   }
   draw("circle", {class: "ring", cx: x(last[0]), cy: inside(last[1]), r: 5.2});
   const beside = curve.mark >= curve.end; // elsewhere the curve goes on where the number would stand
-  draw("text", {class: "promised", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1]));
+  draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1]));
   labels(draw, x, curve, y(bottom));
   return probe(picture, curve, {x, inside, reach});
 }
@@ -172,7 +172,7 @@ function probe(picture, curve, {x, inside, reach}) {
     const lines = close.length
       ? close.map((p) => `${p.n} demos: measured ${percent(p.score, 1)}${p.trials ? ` (${percent(p.low)}–${percent(p.high)}, ${p.trials} trials)` : ""}`)
       : [];
-    lines.push(`${Math.round(row[0])} demos: ${row[0] > curve.size ? "promises" : "fitted"} ${percent(row[1], 1)} (${percent(row[2])}–${percent(row[3])})`);
+    lines.push(`${Math.round(row[0])} demos: ${row[0] > curve.size ? "predicted" : "fitted"} ${percent(row[1], 1)} (${percent(row[2])}–${percent(row[3])})`);
     tip.replaceChildren(...lines.map((text) => element("div", {}, text)));
     tip.hidden = false;
     for (const mark of [cursor, spot]) mark.setAttribute("visibility", "visible");

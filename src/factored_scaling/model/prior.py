@@ -1,0 +1,141 @@
+"""The prior of the response model: a mixture of a few kinds of responses, with constants in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]  # single precision is faster, but its rounding gives other samples on other machines
+GLOBALS = 14  # variables that are common to all factors
+
+
+@dataclass(frozen=True)
+class Prior:
+    """One component of the prior: centre and spread of every parameter, most of them on a log scale.
+
+    Of three numbers the second is the spread that all factors share, the third each factor's own.
+    """
+
+    level: tuple[float, float, float] = (-2.2, 0.5, 1.6)
+    floor: tuple[float, float, float] = (-1.2, 1.2, 3.5)
+    scale: tuple[float, float, float] = (0.6, 0.7, 0.8)
+    power: tuple[float, float, float] = (0.4, 0.4, 0.5)
+    share: float = 0.2
+    weight: float = 0.4
+    # how strongly each factor's demonstrations move all trials; most help, some harm
+    tilt: tuple[float, float] = (-2.1, 0.8)
+    lean: tuple[float, float] = (0.35, 0.9)
+    common: tuple[float, float] = (-1.6, 1.0)
+    common_floor: tuple[float, float] = (-0.5, 1.6)
+    total_power: tuple[float, float] = (-1.1, 1.0)
+    total_offset: tuple[float, float] = (-0.3, 0.8)
+    # effect of a demonstration on trials of its own factor, of the factors declared next to it, and of the others
+    own_repair: tuple[float, float] = (0.0, 0.25)
+    near_repair: tuple[float, float] = (-4.0, 1.2)
+    cross_repair: tuple[float, float] = (-4.0, 1.2)
+    noise_common: tuple[float, float] = (-3.1, 0.4)
+    noise_own: tuple[float, float] = (-3.6, 0.5)
+    sharpness: tuple[float, float] = (0.3, 0.5)
+    offset: tuple[float, float] = (0.4, 1.0)
+    # the proxy's line and the scatter around it
+    proxy_shift: tuple[float, float] = (0.0, 0.5)
+    proxy_gain: tuple[float, float] = (0.0, 1.0)
+    proxy_noise: tuple[float, float] = (-1.5, 1.0)
+
+
+# A factor's demonstrations help its own trials most of all.
+OWN = Prior()
+# The paper's law: all trials improve together and differ by a constant.
+TOGETHER = Prior(
+    level=(-3.2, 0.6, 1.5),
+    floor=(0.3, 1.0, 2.0),
+    power=(0.05, 0.4, 0.5),
+    cross_repair=(-3.2, 1.2),
+    near_repair=(-3.2, 1.2),
+    common=(-1.0, 0.6),
+    common_floor=(-1.7, 1.5),
+    share=0.35,
+    tilt=(-1.6, 0.8),
+    lean=(0.3, 1.0),
+    total_power=(-1.4, 1.0),
+    sharpness=(1.1, 0.5),
+    offset=(0.7, 0.8),
+)
+# A factor's demonstrations may help its neighbours' trials more than its own.
+NEAR = Prior(own_repair=(-2.5, 1.0), near_repair=(-0.7, 1.2), cross_repair=(-3.2, 1.2))
+# Any factor's demonstrations may help any trials.
+ANY = Prior(own_repair=(-1.3, 1.4), near_repair=(-1.3, 1.4), cross_repair=(-1.3, 1.4))
+# Prior probability of each component.
+PRIORS: tuple[tuple[float, Prior], ...] = ((0.62, OWN), (0.1, TOGETHER), (0.23, NEAR), (0.05, ANY))
+
+
+@dataclass(frozen=True)
+class PriorMixture:
+    """For every sample: its component's centre and spread of the variables, and what stays fixed while sampling."""
+
+    centre: Floats  # variables × samples
+    spread: Floats
+    shared: Floats  # 4 × samples: the spreads that level, floor, scale and power share over factors
+    sharpness: Floats  # samples
+    offset: Floats  # samples
+    component: NDArray[np.int64]  # samples: index of the component
+
+    def __getitem__(self, chosen: NDArray[np.int64]) -> PriorMixture:
+        return PriorMixture(*(getattr(self, field.name)[..., chosen] for field in fields(self)))
+
+
+def draw_mixture(
+    rng: np.random.Generator, draws: int, count: int, priors: Sequence[tuple[float, Prior]] = PRIORS
+) -> PriorMixture:
+    """Components of `draws` samples, stratified: every component occurs in its proportion."""
+    edges = np.cumsum([weight for weight, _ in priors])
+    component = np.searchsorted(edges[:-1] / edges[-1], (np.arange(draws) + 0.5) / draws).astype(np.int64)
+    component = component[rng.permutation(draws)]
+    columns = [_variables(prior, count) for _, prior in priors]
+    shared = np.array([[prior.level[1], prior.floor[1], prior.scale[1], prior.power[1]] for _, prior in priors])
+    sharpness = np.array([prior.sharpness for _, prior in priors])[component]
+    offsets = np.array([prior.offset for _, prior in priors])[component]
+    return PriorMixture(
+        np.stack([centre for centre, _ in columns], axis=1)[:, component],
+        np.stack([spread for _, spread in columns], axis=1)[:, component],
+        shared[component].T,
+        np.exp(sharpness[:, 0] + sharpness[:, 1] * rng.standard_normal(draws)),
+        np.exp(offsets[:, 0] + offsets[:, 1] * rng.standard_normal(draws)),
+        component,
+    )
+
+
+def _variables(prior: Prior, count: int) -> tuple[Floats, Floats]:
+    """Centre and spread of every variable, in the order of `Parameters.of`."""
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count))).ravel()
+    factors = [
+        (prior.level[0], prior.level[2]),
+        (prior.floor[0], prior.floor[2]),
+        (prior.scale[0], prior.scale[2]),
+        (prior.power[0], prior.power[2]),
+        (0.0, prior.share),
+        (0.0, prior.weight),
+        prior.lean,
+    ]
+    rest = [
+        *[(0.0, 1.0)] * 4,
+        prior.common,
+        prior.common_floor,
+        prior.total_power,
+        prior.total_offset,
+        prior.tilt,
+        prior.noise_common,
+        prior.noise_own,
+        prior.proxy_shift,
+        prior.proxy_gain,
+        prior.proxy_noise,
+    ]
+    made = []
+    for place in (0, 1):
+        repairs = (prior.own_repair[place], prior.near_repair[place], prior.cross_repair[place])
+        square = np.select([apart == 0, apart == 1], repairs[:2], repairs[2])
+        made.append(np.concatenate([np.repeat([f[place] for f in factors], count), square, [r[place] for r in rest]]))
+    return made[0], made[1]

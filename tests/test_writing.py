@@ -34,11 +34,36 @@ def test_a_file_has_the_rights_that_its_owner_gives(tmp_path: Path) -> None:
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
+def test_a_file_keeps_the_rights_that_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "private"
+    path.touch(mode=0o600)
+    write_whole(path, b"new")
+    assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o600, b"new")
+
+
+def test_a_link_is_followed_also_to_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("second")
+    (tmp_path / "second").symlink_to("file")
+    for content in (b"first", b"second"):
+        write_whole(tmp_path / "link", content)
+        assert (tmp_path / "file").read_bytes() == content
+    assert [entry.is_symlink() for entry in sorted(tmp_path.iterdir())] == [False, True, True]
+
+
+def test_a_named_pipe_is_refused_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="pipe: is a named pipe, not a file"):
+        write_whole(tmp_path / "pipe", b"")
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(InvalidInput, match="embedded null byte"):
+        write_whole(tmp_path / "\0", b"")
+
+
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="is a folder, not a file"):
         write_whole(tmp_path, b"")
-    with pytest.raises(InvalidInput, match=r"below: cannot be written \(File exists\)"):
+    with pytest.raises(InvalidInput, match=r"below: cannot be written \(Not a directory\)"):
         write_whole(tmp_path / "file" / "below", b"")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 

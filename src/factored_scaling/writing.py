@@ -4,40 +4,80 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from factored_scaling.errors import InvalidInput
 
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`; a place that cannot be written to is told by its name."""
-    try:
-        if path.is_dir():
-            raise InvalidInput("is a folder, not a file", where=str(path))
-        with whole(path) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise InvalidInput(f"cannot be written ({error.strerror or error})", where=str(path)) from None
+    """Replace the file `path` by `content`, or make it; a place that cannot be written to is named in the error."""
+    with _named(path), whole(path) as partial:
+        partial.write_bytes(content)
+
+
+def destination(path: Path) -> Path:
+    """The regular file that writing to `path` would replace or make: `path` itself, or what a symbolic link names.
+
+    A folder, a device, a named pipe or a socket is refused: a whole file cannot take its place.
+    """
+    with _named(path):
+        try:
+            kind = stat.S_IFMT(path.stat().st_mode)  # not of the resolved path: /dev/stdout names no file that exists
+        except FileNotFoundError:
+            kind = stat.S_IFREG
+        if kind != stat.S_IFREG:
+            hint = "" if kind == stat.S_IFDIR else "give the name of a file"
+            raise InvalidInput(f"is {_KINDS.get(kind, 'special')}, not a file", where=str(path), hint=hint)
+        return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """An empty file beside `path` for others to write to; it becomes `path` at the end, or goes if that fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
-    partial.touch(exist_ok=False)
+    """An empty file for others to write to; it becomes the file `path` at the end, or is removed if that fails."""
+    target = destination(path)
+    partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+    with _named(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch(exist_ok=False)
     try:
         yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        with _named(path):
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):  # a file that only its owner may read stays so
+                partial.chmod(stat.S_IMODE(target.stat().st_mode))
+            partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    if os.name == "posix":  # the new name must outlast a power cut too
-        folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder outlast a power cut."""
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
         with suppress(OSError):  # some network drives cannot
-            os.fsync(folder)
-        os.close(folder)
+            os.fsync(opened)
+        os.close(opened)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error of the file system names the file that the user named."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"cannot be written ({reason})", where=str(path)) from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.pool import VERB, Pool
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
@@ -100,7 +101,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     type=click.Path(path_type=Path),
     help="Choose from these episodes instead: a CSV with episode and factor, or a labelled LeRobot dataset.",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="With --pool: write the chosen episodes.")
+@click.option("--out", type=OutputFile(), help="With --pool: write the chosen episodes.")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, help="With --pool: another choice among a factor's episodes."
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.group import Group
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say, say_again
 from factored_scaling.errors import InvalidInput
 
@@ -56,7 +57,7 @@ def bench_command() -> None:
 @click.option("--policies", help="Most policies of rules that do not say so themselves: 6, or 6/8 for N=5/8.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Other worlds.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Processes side by side.")
-@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="Write the tables as Markdown as well.")
+@click.option("--save", type=OutputFile(), help="Write the tables as Markdown as well.")
 @json_option
 def decisions_command(
     families: str | None,

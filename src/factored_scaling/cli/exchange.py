@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import say, write_out
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput
@@ -39,7 +40,7 @@ def import_command(study: str, file: Path) -> None:
 
 @click.command("export")
 @study_argument
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
+@click.option("--out", type=OutputFile(dash=True), help="File to write; standard output without it.")
 @click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="csv: scores. json: everything.")
 @click.option("--partial", is_flag=True, help="csv: also scores of runs that are not finished.")
 def export_command(study: str, out: Path | None, kind: str | None, partial: bool) -> None:
@@ -59,7 +60,7 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
             text = json.dumps(data, indent=1) + "\n"
         else:
             text = results_csv(opened.results(partial).rows, opened.spec)
-    if out is None:
+    if out is None or str(out) == "-":
         write_out(text)
         return
     write_text(out, text)

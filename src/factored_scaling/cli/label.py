@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.errors import InvalidInput, printable
 
@@ -32,7 +33,7 @@ ASKED = "FACTOR, FACTOR = VALUE, nominal; xN after it for N episodes at once; s 
 @click.option("--from", "others", multiple=True, type=click.Path(path_type=Path), help="Take labels from a dataset.")
 @click.option("--ask", is_flag=True, help="Ask for every episode that has no label yet.")
 @click.option("--replace", is_flag=True, help="Change labels that are there already.")
-@click.option("--sheet", type=click.Path(path_type=Path), help="Write the first frames to a .html or .png file.")
+@click.option("--sheet", type=OutputFile(), help="Write the first frames to a .html or .png file.")
 @click.option("--camera", help="The camera that the sheet shows; the first one by default.")
 @click.option("--repair", is_flag=True, help="Write today's episode numbers; forget labels of episodes that are gone.")
 @click.option("--check", "only_check", is_flag=True, help="Exit with 1 when something is left to do.")
@@ -68,7 +69,8 @@ def label_command(
     from factored_scaling.data.lerobot.identity import episode_ids
     from factored_scaling.data.lerobot.labels import check_labels, read_labels, write_labels
     from factored_scaling.data.lerobot.rules import merged
-    from factored_scaling.data.lerobot.sheet import write_sheet
+    from factored_scaling.data.lerobot.sheet import sheet_of
+    from factored_scaling.writing import write_whole
 
     if only_check and (rules or table or others or ask or repair):
         raise InvalidInput("--check changes nothing", where="--check", hint="label first, then check")
@@ -76,13 +78,16 @@ def label_command(
     ids = episode_ids(opened)
     check = check_labels(ids, read_labels(opened.root))
     said = _said(opened, check, rules, table, others)
+    labels = None
     if said or repair:
-        labels = merged(check, said, replace)
         gone = {label.id for label in check.gone} if repair else set()
-        write_labels(opened.root, [label for label in labels if label.id not in gone])
-        check = check_labels(ids, read_labels(opened.root))
-    if sheet is not None:
-        write_sheet(opened, check, sheet, camera)
+        labels = [label for label in merged(check, said, replace) if label.id not in gone]
+        check = check_labels(ids, {label.id: label for label in labels})
+    drawn = None if sheet is None else sheet_of(opened, check, sheet, camera)
+    if labels is not None:  # not before a sheet that cannot be drawn is refused
+        write_labels(opened.root, labels)
+    if sheet is not None and drawn is not None:
+        write_whole(sheet, drawn)
         say(f"wrote {sheet}", err=as_json)
     if ask:
         check = _ask(opened, check)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say, with_interval
 from factored_scaling.core.scores import result_of
 from factored_scaling.errors import CheckpointError, InvalidInput
@@ -114,7 +115,7 @@ def serve_command(
     type=click.FloatRange(0),
     help="Seconds to wait for a server that is not up yet; 0 by default.",
 )
-@click.option("--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the trials to this JSON file.")
+@click.option("--result", type=OutputFile(), help="Write the trials to this JSON file.")
 @json_option
 def evaluate_command(
     address: str,

@@ -11,6 +11,7 @@ import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.outcomes import outcome_rows, read_outcomes
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @results_argument
 @click.option("--budget", type=int, default=100, show_default=True, help="K: demonstrations to plan for.")
 @click.option("--strategy", default="auto", show_default=True, help="The recommendation at the top of the page.")
-@click.option("--out", type=click.Path(path_type=Path), help="The page to write; report.html in the study's folder.")
+@click.option("--out", type=OutputFile(), help="The page to write; report.html in the study's folder.")
 @click.option(
     "--figures", type=click.Path(path_type=Path, file_okay=False), help="Also write PNG and SVG figures here."
 )
@@ -65,6 +66,8 @@ def report_command(
     from factored_scaling.report.words import spoken
 
     check_budget(budget)
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise InvalidInput("is not a folder", where=str(figures))
     target = Target.parse(study)
     spec, measured = target.spec_and_results(results, required=False, partial=partial)
     lines = run_lines(target, spec, measured, results is None)
@@ -75,8 +78,6 @@ def report_command(
     notes = [] if last is None else [spoken(spec, f"Looking back: {last.sentence}.")]
     page = ReportInput(spec, measured, answers, lines, time.strftime("%Y-%m-%d"), came, notes)
     path = out or (target.folder or Path()) / "report.html"
-    if path.is_dir():
-        raise InvalidInput("is a folder, not a file", where=str(path))
     write_report(page, path)
     say(f"wrote {path}")
     if figures is not None:

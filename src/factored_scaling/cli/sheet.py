@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.sheet_forms import FORMATS, collection_text, evaluation_text, status_entry
 from factored_scaling.cli.show import (
     json_option,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 out_option = click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="File to write, .html, .csv or .json; the first two in the study's folder without it.",
+    type=OutputFile(dash=True),
+    help="File to write, .html, .csv or .json; the first two in the study's folder without it. - is standard output.",
 )
 format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Only this form.")
 
@@ -238,7 +239,7 @@ def collect_command(
 
 @sheet_command.command("labels")
 @study_argument
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; standard output without it.")
+@click.option("--out", type=OutputFile(dash=True), help="File to write; standard output without it.")
 def labels_command(study: str, out: Path | None) -> None:
     """The episodes written on the lists, with factor and value, for `fsc label`.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from factored_scaling.cli.group import Group
+from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
@@ -48,7 +49,7 @@ def list_command(as_json: bool) -> None:
 @sim_command.command("show")
 @click.argument("task")
 @click.option("--factor", "factors", multiple=True, help="Only this factor; repeat for several.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The PNG file to write.")
+@click.option("--out", type=OutputFile(), required=True, help="The PNG file to write.")
 def show_command(task: str, factors: Sequence[str], out: Path) -> None:
     """A contact sheet: every factor's training values and held-out settings, side by side."""
     _check_name(out, ".png")
@@ -74,7 +75,7 @@ def show_command(task: str, factors: Sequence[str], out: Path) -> None:
 @click.option("--policy", type=click.Path(path_type=Path, file_okay=False), help="A run's folder: its policy acts.")
 @click.option("--failures", is_flag=True, help="With --policy: only trials that fail.")
 @click.option("--device", default="cpu", show_default=True, help="Where the policy runs.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The MP4 file to write.")
+@click.option("--out", type=OutputFile(), required=True, help="The MP4 file to write.")
 def video_command(
     task: str, factor: str | None, seed: int, count: int, policy: Path | None, failures: bool, device: str, out: Path
 ) -> None:

@@ -31,6 +31,7 @@ from factored_scaling.policies.resnet import Eyes
 from factored_scaling.policies.training import Draw, check_identity, identity_of, train
 from factored_scaling.policies.windows import DeviceFrames, Scaling, generator, mix
 from factored_scaling.ports import Progress
+from factored_scaling.writing import whole
 
 __all__ = ["RemixConfig", "RemixResult", "load_remix", "plot_trajectory", "train_remix"]
 
@@ -277,7 +278,8 @@ def plot_trajectory(result: RemixResult, path: Path) -> None:
         axes.axhline(result.weights[name], color=line.get_color(), linestyle=":", linewidth=1)
     axes.set(xlabel="update", ylabel="weight", title="Re-Mix weights (dotted: mean, which splits the budget)")
     axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    with whole(path) as partial:
+        figure.savefig(partial, dpi=150, format="png")
 
 
 def _write(folder: Path, trajectory: Tensor, domains: Domains, config: RemixConfig, seed: int, identity: str) -> None:

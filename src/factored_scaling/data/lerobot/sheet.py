@@ -16,6 +16,7 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import Check
 from factored_scaling.data.lerobot.pictures import first_pictures, fitted
 from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.writing import write_whole
 
 SIDE = 144  # pixels of a thumbnail
 UNLABELLED = "unlabelled"
@@ -47,6 +48,15 @@ def write_sheet(
     dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
 ) -> None:
     """Write the sheet to a .html or .png file, grouped by label; episodes without one come first."""
+    write_whole(path, sheet_of(dataset, check, path, camera, indices))
+
+
+def sheet_of(
+    dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
+) -> bytes:
+    """What `write_sheet` writes to `path`."""
+    if path.suffix.lower() not in (".html", ".png"):
+        raise InvalidInput("must end in .html or .png", where=str(path))
     if not dataset.cameras:
         raise InvalidInput("has no camera", where=str(dataset.root))
     if camera is not None and camera not in dataset.cameras:
@@ -57,11 +67,8 @@ def write_sheet(
         groups[check.labels[index].text if index in check.labels else UNLABELLED].append(index)
     shown = {name: members for name, members in groups.items() if members}
     if path.suffix.lower() == ".html":
-        path.write_text(_page(dataset, check, shown, pictures), encoding="utf-8")
-    elif path.suffix.lower() == ".png":
-        _picture(check, shown, pictures, path)
-    else:
-        raise InvalidInput("must end in .html or .png", where=str(path))
+        return _page(dataset, check, shown, pictures).encode()
+    return _picture(check, shown, pictures)
 
 
 def _page(
@@ -91,7 +98,7 @@ def _figure(dataset: LerobotDataset, check: Check, index: int, picture: NDArray[
     return f"<figure>{image}<figcaption>{' · '.join(words)}</figcaption></figure>"
 
 
-def _picture(check: Check, groups: dict[str, list[int]], pictures: dict[int, NDArray[np.uint8]], path: Path) -> None:
+def _picture(check: Check, groups: dict[str, list[int]], pictures: dict[int, NDArray[np.uint8]]) -> bytes:
     from PIL import Image, ImageDraw
 
     cell, columns = SIDE + _CAPTION, min(_COLUMNS, max(len(members) for members in groups.values()))
@@ -108,4 +115,6 @@ def _picture(check: Check, groups: dict[str, list[int]], pictures: dict[int, NDA
             value = check.labels[index].value if index in check.labels else ""
             draw.text((left, upper + SIDE + 2), f"{index} {value}"[:22], fill="#57606a", font_size=13)
         top += height
-    sheet.save(path)
+    out = io.BytesIO()
+    sheet.save(out, "PNG")
+    return out.getvalue()

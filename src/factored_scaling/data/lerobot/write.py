@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,12 +30,12 @@ class Shelf:
     """A dataset under construction: data files, episode list, tasks, statistics, info. `put` it in place at the end."""
 
     def __init__(self, target: Path) -> None:
+        target = Path(os.path.realpath(target)) if target.is_symlink() else target
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InvalidInput("is already there; nothing was changed", where=str(target), hint="choose a new folder")
         self.target = target
         target.parent.mkdir(parents=True, exist_ok=True)
-        self.root = target.with_name(f".{target.name}.{os.getpid()}")
-        shutil.rmtree(self.root, ignore_errors=True)
+        self.root = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
         self.root.mkdir()
         self.episodes: list[dict[str, Any]] = []
         self.frames = 0

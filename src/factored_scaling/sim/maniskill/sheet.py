@@ -13,6 +13,7 @@ from factored_scaling.sim.contact import TRAINING, Picture, annotated, line
 from factored_scaling.sim.maniskill import factors
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.task import ManiSkillTask, make_task
+from factored_scaling.writing import whole
 
 TILE = 96
 COLOURS = 256  # in the file: enough for the eye, and a third of the bytes
@@ -67,4 +68,5 @@ def _fit(picture: Picture) -> Picture:
 
 def _save(picture: Image.Image, path: Path | str) -> None:
     """In few colours, so that the file stays small."""
-    picture.quantize(COLOURS, kmeans=3, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
+    with whole(Path(path)) as partial:
+        picture.quantize(COLOURS, kmeans=3, dither=Image.Dither.NONE).save(partial, format="PNG", optimize=True)

@@ -13,6 +13,7 @@ from factored_scaling.sim.contact import TRAINING, Picture, annotated, line
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
 from factored_scaling.sim.tabletop.task import TabletopTask
+from factored_scaling.writing import whole
 
 TILE = 80
 # A seed under which nothing on the table hides anything else.
@@ -61,4 +62,5 @@ def _row(task: TabletopTask, scenes: list[Scene], camera: int) -> Picture:
 
 def _save(picture: Image.Image, path: Path | str) -> None:
     """In shades coarse enough to keep the file small."""
-    Image.fromarray(np.asarray(picture) | SHADES).save(path, format="PNG", optimize=True)
+    with whole(Path(path)) as partial:
+        Image.fromarray(np.asarray(picture) | SHADES).save(partial, format="PNG", optimize=True)

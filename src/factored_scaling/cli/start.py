@@ -101,15 +101,10 @@ def init_command(
     fsc init fold-towel --dataset recordings/fold-towel          after `fsc label`
     """
     from factored_scaling.cli.episodes import listed_episodes
+    from factored_scaling.cli.folder import DECLARED, RECORD, new_study
     from factored_scaling.files import moderate, write_text
     from factored_scaling.study import Study
 
-    declared, record = folder / "study.yaml", folder / "study.db"
-    for path in (declared, record):
-        if path.exists():
-            raise InvalidInput("already there; nothing was changed", where=str(path), hint="choose another folder")
-    if folder.exists() and not folder.is_dir():
-        raise InvalidInput("is a file, not a folder", where=str(folder))
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
     index = None
     if dataset is not None or episodes is not None:
@@ -133,16 +128,13 @@ def init_command(
     home = None if dataset is None else seen_from(folder, dataset)
     spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     moderate(spec)
-    write_text(declared, _yaml(spec))
     recorded = bool(factors) or episodes is not None
-    if recorded:
-        try:
-            Study.create(spec, record, index).close()
-        except BaseException:
-            declared.unlink()
-            raise
-    for path in (declared, record)[: 2 if recorded else 1]:
-        say(f"wrote {path}")
+    with new_study(folder) as place:
+        write_text(place / DECLARED, _yaml(spec))
+        if recorded:
+            Study.create(spec, place / RECORD, index).close()
+    for file in (DECLARED, RECORD)[: 2 if recorded else 1]:
+        say(f"wrote {folder / file}")
     edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if recorded else "edit the factors, then "
     say(f"next: {edit}`fsc plan {folder}`")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
+from factored_scaling.reading import parse_json
 from factored_scaling.tables import check_columns, csv_table, share_cell, table_csv, whole_cell
 from factored_scaling.writing import write_whole
 
@@ -121,15 +121,7 @@ def _check_episodes(header: Sequence[str], place: str) -> None:
 
 def read_json(path: Path) -> Any:
     """A JSON file."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(
-            f"not JSON ({error.msg})", where=f"{path}: line {error.lineno}, column {error.colno}"
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
-        raise InvalidInput(f"not JSON that can be read ({error})", where=str(path)) from None
+    return parse_json(read_text(path), str(path))
 
 
 def read_weights(path: Path) -> dict[str, float]:

@@ -126,7 +126,7 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
         ({"total_episodes": 5}, "info.json counts 5 episodes, the metadata lists 3"),
         ({"data_path": "../{chunk_index}/{file_index}"}, "leads out of the dataset"),
         ({"data_path": "{nothing}"}, "cannot fill in the path"),
-        ({"features": {"action": {}}}, "a feature without 'dtype'"),
+        ({"features": {"action": {}}}, "features.action: expected an object with dtype and shape"),
         ({"fps": None}, "fps is None, not a number above 0"),
     ],
 )

@@ -149,12 +149,12 @@ def _labelled(root: Path, leave_out: bool) -> Dataset:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         hint = f"`fsc label {root}` says it all; --leave-out begins without them"
         raise InvalidInput(problems[0] + more, where=str(root), hint=hint)
-    for problem in problems:
-        say(f"left out: {problem}" if "twice there" not in problem else f"warning: {problem}", err=True)
     index = check.dataset()
     if not any(episode.factor for episode in index.episodes):
         hint = "label at least one factor's episodes with `fsc label`"
         raise InvalidInput("no episode is labelled with a factor", where=str(root), hint=hint)
+    for problem in problems:
+        say(f"left out: {problem}" if "twice there" not in problem else f"warning: {problem}", err=True)
     return index
 
 

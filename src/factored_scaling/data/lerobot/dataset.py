@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from factored_scaling.core.checks import real, shown
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.errors import InvalidInput
@@ -112,13 +114,17 @@ class LerobotDataset:
         if self.version == "v2.1":
             path = self.root / "meta/tasks.jsonl"
             with layout.sensible(path):
-                return {int(line["task_index"]): str(line["task"]) for line in layout.read_lines(path)}
-        table = layout.read_parquet(self.root / layout.TASKS)
+                lines = layout.read_lines(path)
+                numbers = layout.whole_numbers([line["task_index"] for line in lines], "task_index", str(path))
+                return dict(zip(numbers, _texts([line["task"] for line in lines], "task", path), strict=True))
+        path = self.root / layout.TASKS
+        table = layout.read_parquet(path)
         texts = [name for name in table.column_names if name != "task_index"]
         if "task_index" not in table.column_names or not texts:
-            raise InvalidInput("has no tasks in it", where=str(self.root / layout.TASKS))
-        numbers = table.column("task_index").to_pylist()
-        return dict(zip(numbers, table.column(texts[0]).to_pylist(), strict=True))
+            raise InvalidInput("has no tasks in it", where=str(path))
+        with layout.sensible(path):
+            numbers = layout.whole_numbers(table.column("task_index").to_pylist(), "task_index", str(path))
+            return dict(zip(numbers, _texts(table.column(texts[0]).to_pylist(), texts[0], path), strict=True))
 
 
 def _episode_table(root: Path, info: Mapping[str, Any]) -> Any:
@@ -136,7 +142,8 @@ def _episode_table(root: Path, info: Mapping[str, Any]) -> Any:
         for path in paths:
             with layout.open_parquet(path) as file:
                 wanted = [name for name in file.schema_arrow.names if not name.startswith("stats/")]
-                parts.append(file.read(columns=wanted, use_threads=False))
+                with layout.reading(path):
+                    parts.append(file.read(columns=wanted, use_threads=False))
         table = pa.concat_tables(parts, promote_options="default")
     for name in ("episode_index", "length", "tasks"):
         if name not in table.column_names:
@@ -145,9 +152,12 @@ def _episode_table(root: Path, info: Mapping[str, Any]) -> Any:
 
 
 def _entries(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature], table: Any) -> list[EpisodeEntry]:
-    numbers = table.column("episode_index").to_pylist()
-    lengths = table.column("length").to_pylist()
-    tasks = [tuple(names or ()) for names in table.column("tasks").to_pylist()]
+    where = str(root / "meta")
+    numbers, lengths = (
+        layout.whole_numbers(table.column(name).to_pylist(), name, where, least)
+        for name, least in (("episode_index", 0), ("length", 1))
+    )
+    tasks = [tuple(_texts(names or (), "tasks", root / "meta")) for names in table.column("tasks").to_pylist()]
     if len(set(numbers)) < len(numbers):
         twice = next(number for number, after in itertools.pairwise(numbers) if number == after)
         raise InvalidInput(f"episode {twice} is listed twice", where=str(root / "meta"))
@@ -168,13 +178,16 @@ def _shared_files(
 ) -> tuple[list[str], dict[str, list[VideoSpan]]]:
     """v3.0: several episodes per file; the metadata says which file, and which seconds of a video."""
 
+    where = str(root / layout.EPISODES)
+
     def values(name: str) -> list[Any]:
         if name not in table.column_names:
-            raise InvalidInput(f"the episodes have no column {name!r}", where=str(root / layout.EPISODES))
+            raise InvalidInput(f"the episodes have no column {name!r}", where=where)
         return list(table.column(name).to_pylist())
 
     def paths(prefix: str, template: Any, **fixed: str) -> list[str]:
-        pairs = list(zip(values(f"{prefix}/chunk_index"), values(f"{prefix}/file_index"), strict=True))
+        names = (f"{prefix}/chunk_index", f"{prefix}/file_index")
+        pairs = list(zip(*(layout.whole_numbers(values(name), name, where) for name in names), strict=True))
         known = {
             pair: layout.filled(template, str(root), chunk_index=pair[0], file_index=pair[1], **fixed)
             for pair in set(pairs)
@@ -184,7 +197,10 @@ def _shared_files(
     spans = {}
     for key in videos:
         files = paths(f"videos/{key}", info.get("video_path"), video_key=key)
-        starts, ends = values(f"videos/{key}/from_timestamp"), values(f"videos/{key}/to_timestamp")
+        starts, ends = (
+            _seconds(values(name), name, where)
+            for name in (f"videos/{key}/from_timestamp", f"videos/{key}/to_timestamp")
+        )
         spans[key] = [VideoSpan(*span) for span in zip(files, starts, ends, strict=True)]
     return paths("data", info["data_path"]), spans
 
@@ -193,7 +209,7 @@ def _separate_files(
     root: Path, info: Mapping[str, Any], videos: Sequence[str], numbers: Sequence[int], lengths: Sequence[int]
 ) -> tuple[list[str], dict[str, list[VideoSpan]]]:
     """v2.1: one file per episode and camera."""
-    size, fps = int(info.get("chunks_size", 1000)), float(info["fps"])
+    size, fps = int(info.get("chunks_size", layout.CHUNK_FILES)), float(info["fps"])
 
     def paths(template: Any, **fixed: str) -> list[str]:
         return [
@@ -209,3 +225,18 @@ def _separate_files(
         for key in videos
     }
     return paths(info["data_path"]), spans
+
+
+def _texts(values: Iterable[Any], column: str, where: Path) -> list[str]:
+    for value in values:
+        if not isinstance(value, str):
+            raise InvalidInput(f"expected a text, not {shown(value)}", where=f"{where}: column {column}")
+    return list(values)
+
+
+def _seconds(values: Sequence[Any], column: str, where: str) -> list[float]:
+    for row, value in enumerate(values, start=1):
+        if (found := real(value)) is None or not 0 <= found < math.inf:
+            what = f"expected seconds, not {shown(value)}"
+            raise InvalidInput(what, where=f"{where}: row {row}, column {column}")
+    return list(values)

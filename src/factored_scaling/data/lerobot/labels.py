@@ -23,6 +23,12 @@ from factored_scaling.writing import whole
 SIDECAR = "meta/fsc_episodes.parquet"
 NOMINAL = "nominal"
 VERSION = "1"
+_COLUMNS = {
+    "episode_index": pa.types.is_integer,
+    "id": pa.types.is_string,
+    "factor": pa.types.is_string,
+    "value": pa.types.is_string,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +111,19 @@ def read_labels(root: Path) -> dict[str, Label]:
     if version != VERSION:
         hint = f"this release reads version {VERSION}"
         raise InvalidInput(f"is a label file of version {version or 'unknown'}", where=str(path), hint=hint)
+    for name, check in _COLUMNS.items():
+        if name not in table.column_names:
+            raise InvalidInput(f"has no column {name!r}", where=str(path), hint="restore the file, or label anew")
+        if not check(table.schema.field(name).type) or table.column(name).null_count:
+            what = f"the column {name!r} holds {table.schema.field(name).type} or gaps"
+            raise InvalidInput(what, where=str(path), hint="restore the file, or label anew")
     labels = {}
-    for row in table.to_pylist():
+    with layout.sensible(path):  # texts that are not UTF-8
+        rows = table.select(list(_COLUMNS)).to_pylist()
+    for row in rows:
         factors = () if row["factor"] == NOMINAL else tuple(row["factor"].split("+"))
+        if not all(name.strip() for name in factors):
+            raise InvalidInput(f"{row['factor']!r} names no factor", where=f"{path}: column factor")
         labels[row["id"]] = Label(row["id"], row["episode_index"], factors, row["value"])
     return labels
 

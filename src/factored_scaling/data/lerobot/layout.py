@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from factored_scaling.core.checks import LARGEST, named, real, shown
 from factored_scaling.errors import InvalidInput
+from factored_scaling.reading import parse_json
 
 STATE, ACTION = "observation.state", "action"
 # columns that LeRobot adds to every dataset
@@ -27,6 +30,9 @@ INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.
 FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 DATA_PATH, VIDEO_PATH = f"data/{FILE}.parquet", "videos/{video_key}/" + f"{FILE}.mp4"
 CHUNK_FILES, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200
+LONGEST_PATH = 400
+# {video_key} and {chunk_index:03d}, as LeRobot writes them; what else Python's format strings can do is refused
+_FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 # The type that pandas and LeRobot give to the columns of meta/tasks.parquet
 TASK_COLUMN = "__index_level_0__"
 
@@ -56,8 +62,8 @@ def sensible(where: Path) -> Iterator[None]:
     """Metadata that is not built as LeRobot builds it becomes an error with a place, whatever it trips over."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        what = f"is not built as LeRobot builds it ({type(error).__name__}: {error})"
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+        what = f"is not built as LeRobot builds it ({type(error).__name__}: {_brief(error)})"
         raise InvalidInput(what, where=str(where)) from None
 
 
@@ -72,46 +78,64 @@ def read_info(root: Path) -> dict[str, Any]:
     missing = [key for key in needed if not isinstance(info, dict) or key not in info]
     if missing:
         raise InvalidInput(f"no key {missing[0]!r}", where=str(path), hint="is it LeRobot's?")
-    rate = info["fps"]
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise InvalidInput(f"fps is {rate!r}, not a number above 0", where=str(path))
-    version = str(info["codebase_version"])
+    rate, chunk = real(info["fps"]), info.get("chunks_size", CHUNK_FILES)
+    if rate is None or not 0 < rate < math.inf:
+        raise InvalidInput(f"fps is {shown(info['fps'])}, not a number above 0", where=str(path))
+    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+        raise InvalidInput(f"chunks_size is {shown(chunk)}, not a whole number of at least 1", where=str(path))
+    version = info["codebase_version"]
     if version not in ("v3.0", "v2.1"):
         hint = "v3.0 and v2.1 can be read; LeRobot has converters for older ones"
-        raise InvalidInput(f"is a LeRobot dataset of version {version}", where=str(root), hint=hint)
+        raise InvalidInput(f"is a LeRobot dataset of version {named(version)}", where=str(root), hint=hint)
     return dict(info)
 
 
 def read_features(info: Mapping[str, Any], where: str) -> dict[str, Feature]:
     """The features that info.json declares."""
-    try:
-        return {
-            str(name): Feature(str(entry["dtype"]), tuple(entry["shape"]), entry.get("names"), entry.get("info"))
-            for name, entry in info["features"].items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"a feature without {error}", where=f"{where}/{INFO}") from None
+    declared = info["features"]
+    if not isinstance(declared, dict):
+        what = f"expected an object of features, not {shown(declared)}"
+        raise InvalidInput(what, where=f"{where}/{INFO}: features")
+    return {name: _feature(entry, f"{where}/{INFO}: features.{name}") for name, entry in declared.items()}
+
+
+def _feature(entry: Any, where: str) -> Feature:
+    if not isinstance(entry, dict) or not {"dtype", "shape"} <= set(entry):
+        raise InvalidInput(f"expected an object with dtype and shape, not {shown(entry)}", where=where)
+    dtype, shape, info = entry["dtype"], entry["shape"], entry.get("info")
+    if not isinstance(dtype, str):
+        raise InvalidInput(f"expected the name of a type, not {shown(dtype)}", where=f"{where}.dtype")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise InvalidInput(f"expected a list of whole numbers, not {shown(shape)}", where=f"{where}.shape")
+    if info is not None and not isinstance(info, dict):
+        raise InvalidInput(f"expected an object, not {shown(info)}", where=f"{where}.info")
+    return Feature(dtype, tuple(shape), entry.get("names"), info)
 
 
 def read_json(path: Path) -> Any:
     """A JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from None
-    except ValueError as error:
-        raise InvalidInput(f"is not JSON ({error})", where=str(path)) from None
+    return parse_json(_text(path), str(path), finite=True)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """A file of one JSON object per line, as v2.1 keeps its metadata."""
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if line.strip():
+            where = f"{path}: line {number}"
+            found.append(parse_json(line, where))
+            if not isinstance(found[-1], dict):
+                raise InvalidInput(f"expected an object, not {shown(found[-1])}", where=where)
+    return found
+
+
+def _text(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from None
-    except ValueError as error:
-        raise InvalidInput(f"is not JSON lines ({error})", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise InvalidInput("is not text in UTF-8", where=str(path)) from None
 
 
 def open_parquet(path: Path) -> Any:
@@ -120,29 +144,56 @@ def open_parquet(path: Path) -> Any:
         return pq.ParquetFile(path)
     except FileNotFoundError:
         raise InvalidInput("is missing", where=str(path), hint="was the dataset downloaded whole?") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        what = f"cannot be read as parquet ({str(error).splitlines()[0]})"
+    except (pa.ArrowException, OSError, ValueError) as error:
+        what = f"cannot be read as parquet ({_brief(error)})"
         raise InvalidInput(what, where=str(path), hint="did the recording end with finalize()?") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What Arrow says of a parquet file that it cannot decode becomes an error with the file's name."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
+        raise InvalidInput(f"cannot be read ({_brief(error)})", where=str(path)) from None
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     """A whole parquet file, or some of its columns."""
-    with open_parquet(path) as file:
-        try:
-            return file.read(columns=None if columns is None else list(columns))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InvalidInput(f"cannot be read ({str(error).splitlines()[0]})", where=str(path)) from None
+    with open_parquet(path) as file, reading(path):
+        return file.read(columns=None if columns is None else list(columns))
 
 
-def filled(template: Any, where: str, **values: Any) -> str:
+def filled(template: Any, where: str, **values: int | str) -> str:
     """A path template of info.json filled in; it must stay inside the dataset."""
+    place = f"{where}/{INFO}"
+
+    def fill(match: re.Match[str]) -> str:
+        value = values[match[1]]
+        return str(value) if match[2] is None else f"{value:0{match[2]}d}"
+
     try:
-        path = str(template).format(**values)
-    except (KeyError, IndexError, ValueError, AttributeError):
-        raise InvalidInput(f"cannot fill in the path {template!r}", where=f"{where}/{INFO}") from None
+        path = _FIELD.sub(fill, template)
+    except (KeyError, TypeError, ValueError):
+        raise InvalidInput(f"cannot fill in the path {shown(template)}", where=place) from None
+    if "{" in path or "}" in path or "\0" in path or not 0 < len(path) <= LONGEST_PATH:
+        raise InvalidInput(f"cannot fill in the path {shown(template)}", where=place)
     if path.startswith("/") or ".." in path.split("/"):  # as text: this runs once per episode and camera
-        raise InvalidInput(f"the path {path!r} leads out of the dataset", where=f"{where}/{INFO}")
+        raise InvalidInput(f"the path {path!r} leads out of the dataset", where=place)
     return path
+
+
+def whole_numbers(values: Sequence[Any], column: str, where: str, least: int = 0) -> list[int]:
+    """Values of a column of the metadata that must be whole numbers of at least `least`."""
+    for row, value in enumerate(values, start=1):
+        if type(value) is not int or not least <= value <= LARGEST:
+            what = f"expected a whole number from {least} to {LARGEST}, not {shown(value)}"
+            raise InvalidInput(what, where=f"{where}: row {row}, column {column}")
+    return list(values)
+
+
+def _brief(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
 def next_file(chunk: int, file: int) -> tuple[int, int]:

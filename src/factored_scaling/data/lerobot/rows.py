@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ def read_rows(
     for entry in dataset.entries(indices):
         by_file[entry.data].append(entry)
     stored = [name for name, feature in dataset.features.items() if feature.dtype != "video"]
+    lacking = [name for name in layout.INDEX_FEATURES if columns is None and name not in stored]
+    if lacking:
+        raise InvalidInput(f"no feature {lacking[0]!r}", where=f"{dataset.root}/{layout.INFO}", hint="is it LeRobot's?")
     wanted = stored if columns is None else list(dict.fromkeys([*columns, "episode_index", "frame_index"]))
     heavy = any(dataset.features[name].dtype == "image" for name in wanted if name in dataset.features)
     for name, entries in by_file.items():
@@ -32,6 +36,10 @@ def read_rows(
             missing = [column for column in wanted if column not in file.schema_arrow.names]
             if missing:
                 raise InvalidInput(f"has no column {missing[0]!r}", where=str(dataset.root / name))
+            for column in ("episode_index", "frame_index", "index", "task_index"):
+                if column in wanted and not pa.types.is_integer(kind := file.schema_arrow.field(column).type):
+                    what = f"the column {column!r} holds {kind}, not whole numbers"
+                    raise InvalidInput(what, where=str(dataset.root / name))
             yield from _of_file(file, entries, wanted, heavy, str(dataset.root / name))
 
 
@@ -40,8 +48,11 @@ def vectors(column: Any, rows: int, where: str) -> NDArray[Any]:
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    while pa.types.is_nested(values.type):
+    while _is_list(values.type):
         values = values.flatten()
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InvalidInput(f"expected numbers, not {kind}", where=where)
     flat = values.to_numpy(zero_copy_only=False)
     if values.null_count or len(flat) % max(rows, 1):
         raise InvalidInput("rows of different sizes, or empty ones", where=where)
@@ -56,10 +67,11 @@ def _of_file(
     counts: dict[int, int] = defaultdict(int)
     chosen = row_groups(file, waiting)
     for groups in _batches(file, chosen) if heavy else [chosen]:
-        try:
+        with layout.reading(Path(where)):
             table = file.read_row_groups(groups, columns=list(wanted))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InvalidInput(f"cannot be read ({str(error).splitlines()[0]})", where=where) from None
+        for column in set(layout.INDEX_FEATURES) & set(wanted):
+            if table.column(column).null_count:
+                raise InvalidInput(f"the column {column!r} has gaps", where=where)
         for index, start, end in _runs(table.column("episode_index").to_numpy()):
             if index not in waiting:
                 continue
@@ -114,3 +126,7 @@ def _in_order(parts: Sequence[Any]) -> Any:
     table = pa.concat_tables(parts) if len(parts) > 1 else parts[0]
     frames = table.column("frame_index").to_numpy()
     return table if np.all(np.diff(frames) > 0) else table.take(pa.array(np.argsort(frames, kind="stable")))
+
+
+def _is_list(kind: Any) -> bool:
+    return any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))

@@ -169,7 +169,7 @@ def _renumbered(table: Any, episode: int, first: int, tasks: dict[int, int]) -> 
     }
     for name, values in numbers.items():
         place = table.column_names.index(name)
-        table = table.set_column(place, table.schema.field(place), pa.array(values))
+        table = table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
     return table
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.core.checks import LARGEST
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
 from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
@@ -97,7 +98,8 @@ def of_selected(dataset: LerobotDataset, indices: Iterable[int]) -> tuple[dict[i
     chosen = [int(index) for index in indices]
     known = recorded(dataset, chosen)
     names = [name for name, feature in dataset.features.items() if feature.dtype != "string"]
-    lacking = [name for name in names if any(name not in known[index] for index in chosen)]
+    shapes = {name: {_shape(known[index], name) for index in chosen} for name in names}
+    lacking = [name for name, found in shapes.items() if len(found) > 1 or None in found]
     cameras = [name for name in lacking if dataset.features[name].is_camera]
     numbers = [name for name in lacking if name not in cameras]
     if lacking:
@@ -134,7 +136,17 @@ def _usable(values: Mapping[str, NDArray[Any]]) -> bool:
     """
     if not all(key in values for key in ("min", "max", "mean", "std", "count")):
         return False
+    if not all(value.dtype.kind in "fib" and value.size for value in values.values()):
+        return False
+    if values["count"].shape != (1,) or not 1 <= values["count"][0] <= LARGEST:
+        return False
+    if any(value.shape != values["mean"].shape for key, value in values.items() if key != "count"):
+        return False
     return not (values["min"].ndim == 3 and bool(np.any((values["std"] == 0) & (values["max"] > values["min"]))))
+
+
+def _shape(known: Statistics, name: str) -> tuple[int, ...] | None:
+    return known[name]["mean"].shape if name in known else None
 
 
 def _together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> FeatureStatistics:
@@ -174,7 +186,8 @@ def _entries(dataset: LerobotDataset, wanted: set[int]) -> Iterator[tuple[int, M
             groups = row_groups(file, wanted)
             if not columns or not groups:
                 continue
-            table = file.read_row_groups(groups, columns=["episode_index", *columns])
+            with layout.reading(path):
+                table = file.read_row_groups(groups, columns=["episode_index", *columns])
         numbers = table.column("episode_index").to_pylist()
         kept = [place for place, number in enumerate(numbers) if number in wanted]
         for row in table.take(kept).to_pylist():

@@ -371,7 +371,7 @@ class TestExchange:
     @pytest.mark.parametrize(
         ("spoil", "match"),
         [
-            (lambda e: e["queue"][0].update(run="nowhere"), r"queue\[0\].run: there is no run nowhere"),
+            (lambda e: e["queue"][0].update(run="nowhere"), r"queue\[0\].run: there is no run 'nowhere'"),
             (lambda e: e["queue"][0].update(state="lost"), "expected one of open, scored, skipped"),
             (lambda e: e["queue"][0]["entries"][0].update(score=7), r"must lie in \[0, 1\]"),
             (lambda e: e["queue"][0]["entries"][0].update(score=None), "exactly if it scores"),

@@ -70,6 +70,7 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
 def _load(study: str, file: Path) -> None:
     from factored_scaling.files import read_json, write_spec
     from factored_scaling.store import Store
+    from factored_scaling.store.coherence import check_export
     from factored_scaling.study import Study
 
     data = read_json(file)
@@ -77,7 +78,7 @@ def _load(study: str, file: Path) -> None:
         if "://" in study:
             address, _, name = study.partition("#")
             with Store.open(address, create=True) as store:
-                store.load(data, name or None)
+                store.load(data, name or None, check_export)
                 say(f"loaded into {store.place}")
             return
     except InvalidInput as error:
@@ -91,7 +92,7 @@ def _load(study: str, file: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with Store.open(folder / "study.db", create=True) as store:
-            store.load(data, None)
+            store.load(data, None, check_export)
         with Study.open(folder / "study.db") as opened:
             first, now = opened.store.rounds(opened.id)[0].spec, opened.spec
             began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]

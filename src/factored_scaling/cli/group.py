@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -83,6 +84,11 @@ def app() -> None:
 _EXTRAS = {"torch": "sim", "safetensors": "sim", "mani_skill": "maniskill", "sapien": "maniskill"}
 
 
+_LONGEST = 1000  # characters of a message, which may quote what a user wrote
+# errors of the file system that speak of the name that was given
+_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
+
+
 def call(args: list[str]) -> None:
     """Run one command; every mistake becomes one line on stderr and an exit code, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
@@ -110,7 +116,7 @@ def call(args: list[str]) -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a lost network drive
         _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
-        sys.exit(1)
+        sys.exit(2 if error.errno in _NAMES else 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -122,4 +128,5 @@ def _where_to_look(error: click.ClickException) -> str:
 
 
 def _complain(text: str) -> None:
-    print("fsc: " + one_line(text), file=sys.stderr)
+    line = one_line(text)
+    print("fsc: " + (line if len(line) <= _LONGEST else f"{line[: _LONGEST - 200]} … {line[-200:]}"), file=sys.stderr)

@@ -126,7 +126,10 @@ def init_command(
     construction = construction or ("one" if len(given) < 3 else "group")
     named = name or folder.resolve().name
     home = None if dataset is None else seen_from(folder, dataset)
-    spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
+    try:
+        spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
+    except InvalidInput as error:
+        raise (error if episodes is None else error.at(str(episodes))) from None
     moderate(spec)
     recorded = bool(factors) or episodes is not None
     with new_study(folder) as place:

@@ -55,7 +55,7 @@ def read_description(folder: Path, name: str, hint: str = "") -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError("the file is missing", where=str(path), hint=hint) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CheckpointError("the file is not JSON; it was cut short or changed", where=str(path), hint=hint) from None
     if not isinstance(content, dict) or content.get("digest") != _digest(content):
         raise CheckpointError("the file was changed since it was written", where=str(path), hint=hint)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import FscError, InvalidInput
@@ -95,8 +96,13 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
     }
 
 
-def load(connection: Connection, data: Mapping[str, Any], name: str | None) -> int:
-    """Recreate what `dump` gave; every part is checked first, and nothing is kept when one is wrong."""
+def load(
+    connection: Connection,
+    data: Mapping[str, Any],
+    name: str | None,
+    check: Callable[[Mapping[str, Any]], None] = lambda data: None,
+) -> int:
+    """Recreate what `dump` gave; every part is checked, by itself and then by `check`, or nothing is kept."""
     # exports made before people could score say nothing of it
     top = checked({"evaluations": [], **data} if isinstance(data, Mapping) else data, TOP, "the export")
     if (top["format"], top["version"]) != (FORMAT, VERSION):
@@ -114,6 +120,7 @@ def load(connection: Connection, data: Mapping[str, Any], name: str | None) -> i
             _load_evaluation(connection, study, index + 1, row, f"evaluations[{index}]")
         fresh = [checked(row, DOCUMENT, f"documents[{index}]") for index, row in enumerate(top["documents"])]
         _insert(connection, documents, ({**row, "study_id": study} for row in fresh))
+        check(top)
     except IntegrityError:
         raise InvalidInput("the export names a run, trial, score or place twice", hint="export it again") from None
     return study
@@ -131,7 +138,7 @@ def _load_run(connection: Connection, study: int, round_ids: list[int], data: An
     run = checked({"trained": None, **data} if isinstance(data, Mapping) else data, WHOLE_RUN, where)
     spec: RunSpec = run["spec"]
     if spec.digest != run["digest"]:
-        raise InvalidInput(f"the spec's digest is {spec.digest}, not {run['digest']}", where=f"{where}.digest")
+        raise InvalidInput(f"the spec's digest is {spec.digest}, not {shown(run['digest'])}", where=f"{where}.digest")
     if (run["state"] == "running") != (run["lease_expires"] is not None):
         raise InvalidInput("a run has a lease exactly while it is running", where=f"{where}.lease_expires")
     if not run["placements"]:
@@ -167,7 +174,7 @@ def _load_evaluation(connection: Connection, study: int, number: int, data: Any,
         trial = checked(entry, QUEUED, place)
         digest, said = trial.pop("run"), trial.pop("entries")
         if digest not in by_digest:
-            raise InvalidInput(f"there is no run {digest}", where=f"{place}.run")
+            raise InvalidInput(f"there is no run {shown(digest)}", where=f"{place}.run")
         own = {**trial, "run_id": by_digest[digest], "position": position, "evaluation_id": evaluation}
         queue_id = int(connection.execute(insert(queue).values(own).returning(queue.c.id)).scalar_one())
         told = [checked(one, ENTRY, f"{place}.entries[{index}]") for index, one in enumerate(said)]

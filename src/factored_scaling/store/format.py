@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.rubric import ENDINGS, Rubric
@@ -36,20 +37,20 @@ def checked(data: Any, checks: Mapping[str, Check], where: str) -> Values:
             values[field] = check(data[field])
         except FscError as error:
             raise error.at(f"{where}.{field}") from None
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InvalidInput(f"cannot be read ({error!r})", where=f"{where}.{field}") from None
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise InvalidInput(f"cannot be read ({shown(error)})", where=f"{where}.{field}") from None
     return values
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidInput(f"expected a number, not {value!r}")
+        raise InvalidInput(f"expected a number, not {shown(value)}")
     return float(value)
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TRIALS:
-        raise InvalidInput(f"expected a whole number, not {value!r}")
+        raise InvalidInput(f"expected a whole number, not {shown(value)}")
     return value
 
 
@@ -78,7 +79,7 @@ def _or_none(check: Check) -> Check:
 def _one_of(*known: str) -> Check:
     def check(value: Any) -> str:
         if value not in known:
-            raise InvalidInput(f"expected one of {', '.join(known)}, not {value!r}")
+            raise InvalidInput(f"expected one of {', '.join(known)}, not {shown(value)}")
         return str(value)
 
     return check
@@ -86,6 +87,21 @@ def _one_of(*known: str) -> Check:
 
 def _study_spec(value: Any) -> str:
     return to_json(StudySpec.from_mapping(value).to_mapping(), "the spec")
+
+
+def _run_spec(value: Any) -> RunSpec:
+    fields = ("episodes", "policy", "evaluation", "seed", "task")
+    if not isinstance(value, Mapping) or set(value) != set(fields):
+        raise InvalidInput(f"expected the fields {', '.join(fields)}")
+    episodes = _names(value["episodes"])
+    if len(set(episodes)) < len(episodes):
+        raise InvalidInput("an episode is named twice")
+    for field in ("policy", "evaluation"):
+        if not isinstance(value[field], Mapping):
+            raise InvalidInput(f"expected an object under {field}, not {shown(value[field])}")
+    _whole(value["seed"])
+    _or_none(_text)(value["task"])
+    return RunSpec.from_mapping(value)
 
 
 def _dataset(value: Any) -> str:
@@ -102,6 +118,7 @@ def _demos(value: Any) -> str:
 
 
 def _rubric(value: Any) -> str:
+    _name(value["name"])
     return to_json(Rubric.from_mapping(value).to_mapping(), "the rubric")
 
 
@@ -111,7 +128,7 @@ def _condition(value: Any) -> str:
 
 def _share(value: Any) -> float:
     if not 0.0 <= _number(value) <= 1.0:
-        raise InvalidInput(f"a score must lie in [0, 1], not {value!r}")
+        raise InvalidInput(f"a score must lie in [0, 1], not {shown(value)}")
     return float(value)
 
 
@@ -143,7 +160,7 @@ RUN: Mapping[str, Check] = {
 }
 WHOLE_RUN: Mapping[str, Check] = {
     "digest": _text,
-    "spec": RunSpec.from_mapping,
+    "spec": _run_spec,
     **RUN,
     "placements": _list,
     "history": _list,

@@ -339,7 +339,15 @@ class Store:
         """Everything about the study as plain data, ready for `json.dump`."""
         return self._read(exchange.dump, study)
 
-    def load(self, data: Mapping[str, Any], name: str | None = None) -> int:
-        """Recreate a dumped study, under `name` or, when its own name is taken, the first free of name-2, name-3, …"""
+    def load(
+        self,
+        data: Mapping[str, Any],
+        name: str | None = None,
+        check: Callable[[Mapping[str, Any]], None] = lambda data: None,
+    ) -> int:
+        """Recreate a dumped study, under `name` or, when its own name is taken, the first free of name-2, name-3, …
+
+        `check` is called with the data when every part is known to be well formed; if it raises, nothing is kept.
+        """
         with self._database.writing() as connection:
-            return exchange.load(connection, data, name)
+            return exchange.load(connection, data, name, check)

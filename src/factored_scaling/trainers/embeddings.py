@@ -12,6 +12,7 @@ import numpy as np
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
+LARGEST = 1e30  # of an embedding; squares of larger numbers have no sum
 ARRAYS = ("trained", "held_out", "factors")
 _HINT = (
     "numpy.savez with `trained` and `held_out`, one row per observation, and `factors`, one name per row of held_out"
@@ -36,14 +37,17 @@ def _arrays(path: Path) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in ARRAYS if name in file}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidInput(f"cannot be read ({reason})", hint=_HINT) from None
+        raise InvalidInput(f"cannot be read ({reason[:200]})", hint=_HINT) from None
     for name in ("trained", "held_out"):
         if name not in found:
             raise InvalidInput(f"no array {name!r}", hint=_HINT)
-        if found[name].dtype.kind not in "fiu" or not len(np.atleast_1d(found[name])):
+        rows = found[name]
+        if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "fiu" or not rows.size:
             raise InvalidInput("expected rows of numbers", where=name, hint=_HINT)
-    if "factors" in found and found["factors"].ndim != 1:
+        if np.isfinite(rows).all() and np.abs(rows.astype(np.float64)).max() > LARGEST:
+            raise InvalidInput(f"expected numbers from -{LARGEST:g} to {LARGEST:g}", where=name)
+    if "factors" in found and np.ndim(found["factors"]) != 1:
         raise InvalidInput("expected one name per row of held_out", where="factors", hint=_HINT)
     return found

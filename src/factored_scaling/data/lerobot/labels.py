@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.identity import content_of
@@ -131,6 +132,11 @@ def read_labels(root: Path) -> dict[str, Label]:
 def write_labels(root: Path, labels: Iterable[Label]) -> None:
     """Write the sidecar whole, in the order of the episodes' numbers."""
     rows = sorted(labels, key=lambda label: label.index)
+    for label in rows:
+        if any("\ud800" <= character <= "\udfff" for character in label.value):
+            raise InvalidInput(
+                f"the value {shown(label.value)} is not text that can be stored", hint="write it in UTF-8"
+            )
     table = pa.table(
         {
             "episode_index": pa.array([label.index for label in rows], pa.int64()),

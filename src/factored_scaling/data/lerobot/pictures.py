@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from factored_scaling.data.lerobot.rows import read_rows
 from factored_scaling.data.lerobot.video import read_video
 from factored_scaling.errors import InvalidInput
 
+LONGEST_VIDEO = 1e7  # seconds, some 100 days
 Sized = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 
@@ -34,6 +36,8 @@ def read_pictures(
     span = entry.videos[camera]
     stamps = table.column("timestamp").to_numpy().astype(np.float64)
     times = [span.start + float(stamps[frame]) for frame in chosen]
+    if not all(0.0 <= time < LONGEST_VIDEO for time in times):
+        raise InvalidInput("a timestamp lies outside of any video", where=f"{dataset.root}: episode {entry.index}")
     yield from read_video(dataset.root / span.path, times, dataset.fps)
 
 
@@ -84,11 +88,15 @@ def encoded(picture: NDArray[np.uint8]) -> bytes:
 
 
 def _decoded(value: Any, root: Path, where: str) -> NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
+    damaged = (OSError, TypeError, LookupError, ValueError, SyntaxError)  # SyntaxError: Pillow's for broken chunks
+    too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
         data = value["bytes"]
-        with Image.open(io.BytesIO(data) if data is not None else root / value["path"]) as image:
-            return np.asarray(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError, TypeError, KeyError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data) if data is not None else root / value["path"]) as image:
+                return np.asarray(image.convert("RGB"))
+    except (*damaged, *too_large) as error:
         raise InvalidInput(f"is not a picture ({error})", where=f"{root}: {where}") from None

@@ -32,15 +32,15 @@ def read_rows(
     wanted = stored if columns is None else list(dict.fromkeys([*columns, "episode_index", "frame_index"]))
     heavy = any(dataset.features[name].dtype == "image" for name in wanted if name in dataset.features)
     for name, entries in by_file.items():
+        where = str(dataset.root / name)
         with layout.open_parquet(dataset.root / name) as file:
             missing = [column for column in wanted if column not in file.schema_arrow.names]
             if missing:
-                raise InvalidInput(f"has no column {missing[0]!r}", where=str(dataset.root / name))
-            for column in ("episode_index", "frame_index", "index", "task_index"):
-                if column in wanted and not pa.types.is_integer(kind := file.schema_arrow.field(column).type):
-                    what = f"the column {column!r} holds {kind}, not whole numbers"
-                    raise InvalidInput(what, where=str(dataset.root / name))
-            yield from _of_file(file, entries, wanted, heavy, str(dataset.root / name))
+                raise InvalidInput(f"has no column {missing[0]!r}", where=where)
+            for column, numbers in layout.INDEX_FEATURES.items():
+                if column in wanted and not _holds(kind := file.schema_arrow.field(column).type, numbers):
+                    raise InvalidInput(f"the column {column!r} holds {kind}, not {numbers}", where=where)
+            yield from _of_file(file, entries, wanted, heavy, where)
 
 
 def vectors(column: Any, rows: int, where: str) -> NDArray[Any]:
@@ -130,3 +130,10 @@ def _in_order(parts: Sequence[Any]) -> Any:
 
 def _is_list(kind: Any) -> bool:
     return any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def _holds(kind: Any, numbers: str) -> bool:
+    """Whether a column's type is what an index column needs: seconds, or whole numbers that fit into 64 bits."""
+    if numbers.startswith("float"):
+        return bool(pa.types.is_floating(kind))
+    return bool(pa.types.is_integer(kind)) and kind != pa.uint64()

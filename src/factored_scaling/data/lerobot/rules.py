@@ -14,7 +14,7 @@ from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label
 from factored_scaling.errors import InvalidInput
 from factored_scaling.tables import check_columns, csv_table
 
-_RANGES = re.compile(r"\d+(\s*[-–]\s*\d+)?(\s*,\s*\d+(\s*[-–]\s*\d+)?)*")
+_RANGES = re.compile(r"[0-9]+(\s*[-–]\s*[0-9]+)?(\s*,\s*[0-9]+(\s*[-–]\s*[0-9]+)?)*")
 _CONDITION = re.compile(r"(?P<column>[\w./]+)\s*(?P<sign>~|!=|<=|>=|=|<|>)\s*(?P<value>.+)")
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
@@ -24,6 +24,7 @@ _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: bool(a > b),
     ">=": lambda a, b: bool(a >= b),
 }
+_MOST_EPISODES = 1_000_000
 EXAMPLE = "such as '0-29: nominal', 'task ~ \"camera\": camera_pose' or 'rest: lighting = dim'"
 
 
@@ -45,7 +46,7 @@ def by_rules(dataset: LerobotDataset, rules: Iterable[str], check: Check) -> dic
     said: dict[int, Said] = {}
     last: list[Said] = []
     for text in rules:
-        where = f"--rule {text!r}"
+        where = f"--rule {shown(text)}"
         episodes, colon, label = text.rpartition(":")
         if not colon or not episodes.strip():
             raise InvalidInput(f"expected EPISODES: FACTOR, not {shown(text)}", where="--rule", hint=EXAMPLE)
@@ -110,9 +111,18 @@ def numbers_in(text: str, where: str) -> list[int]:
         raise InvalidInput(f"expected numbers of episodes, not {shown(text)}", where=where, hint="such as 0-29, 40")
     found: list[int] = []
     for part in text.split(","):
-        first, *last = (int(number) for number in re.split("[-–]", part))
+        first, *last = (_number(number, where) for number in re.split("[-–]", part))
+        if last and not first <= last[0] < first + _MOST_EPISODES:
+            what = f"{part.strip()} is not a range from a lower to a higher number of at most {_MOST_EPISODES} episodes"
+            raise InvalidInput(what, where=where, hint="such as 0-29")
         found += range(first, (last[0] if last else first) + 1)
     return found
+
+
+def _number(text: str, where: str) -> int:
+    if len(text.strip()) > 12:
+        raise InvalidInput(f"no episode has the number {shown(text.strip())}", where=where)
+    return int(text)
 
 
 def factor_names(text: str, where: str) -> tuple[str, ...]:

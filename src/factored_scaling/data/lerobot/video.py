@@ -37,12 +37,14 @@ def read_video(path: Path, times: Sequence[float], fps: float) -> Iterator[NDArr
     try:
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
+            if stream.codec_context is None:  # PyAV would crash
+                raise InvalidInput("cannot be read as a video (unknown codec)", where=str(path))
             stream.thread_type = "AUTO"
             container.seek(max(int(times[0] / stream.time_base) - 1, 0), stream=stream)
             yield from _nearest(container.decode(stream), times, 0.5 / fps, str(path))
     except FileNotFoundError:
         raise InvalidInput("is missing", where=str(path), hint="was the dataset downloaded whole?") from None
-    except (av.FFmpegError, IndexError) as error:
+    except (av.FFmpegError, LookupError, ValueError, TypeError, ArithmeticError) as error:  # damaged headers
         raise InvalidInput(f"cannot be read as a video ({error})", where=str(path)) from None
 
 

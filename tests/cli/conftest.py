@@ -43,7 +43,10 @@ Answer = subprocess.CompletedProcess[str]
 
 def run_fsc(*args: str | Path, stdin: bytes = b"") -> Answer:
     """Run a command; like a process, it always ends with an exit code and never lets an exception out."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
+    out, err = (  # as Python opens them: stderr prints whatever it is given
+        io.TextIOWrapper(io.BytesIO(), "utf-8", errors, newline="", write_through=True)
+        for errors in ("strict", "backslashreplace")
+    )
     kept, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:

@@ -82,6 +82,8 @@ def run_command(
 
     target = Target.parse(study)
     folder = (target.folder or Path.cwd()).resolve()
+    if not target.recorded and (declared := target.declared()) is not None:
+        check_settings(declared, folder)  # before a record is made
     with target.study() as opened:
         outside = check_settings(opened.spec, folder)
         planned_anew(opened)

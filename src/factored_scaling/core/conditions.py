@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import named, shown, whole
 from factored_scaling.core.rubric import Rubric, rubric_of
 from factored_scaling.core.values import Values, spread, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
@@ -84,8 +84,8 @@ def scoring_of(declared: Mapping[str, Any], test_values: Mapping[str, Values]) -
         if key not in _KEYS:
             raise UnknownName(str(key), _KEYS, where=f"{where}.{key}")
     preset = declared.get("preset", "pick-place")
-    if preset not in PRESETS:
-        raise UnknownPreset(str(preset), PRESETS, where=f"{where}.preset")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise UnknownPreset(named(preset), PRESETS, where=f"{where}.preset")
     given = {**PRESETS[preset], "conditions": "together", "order": "by-condition", "seed": 0, **declared}
     limit = given["step_limit"]
     if given["order"] not in ORDERS:

@@ -64,7 +64,13 @@ def _name(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidInput(f"expected a list, not {type(value).__name__}")
+        raise InvalidInput(f"expected a list, not {shown(value)}")
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"expected an object, not {shown(value)}")
     return value
 
 
@@ -110,15 +116,15 @@ def _dataset(value: Any) -> str:
 
 
 def _order(value: Any) -> str | None:
-    return None if value is None else to_json(dict(value), "the order")
+    return None if value is None else to_json(_object(value), "the order")
 
 
 def _demos(value: Any) -> str:
-    return to_json({_text(factor): _whole(count) for factor, count in dict(value).items()}, "demos")
+    return to_json({_text(factor): _whole(count) for factor, count in _object(value).items()}, "demos")
 
 
 def _rubric(value: Any) -> str:
-    _name(value["name"])
+    _name(_object(value)["name"])
     return to_json(Rubric.from_mapping(value).to_mapping(), "the rubric")
 
 

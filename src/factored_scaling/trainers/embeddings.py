@@ -35,7 +35,7 @@ def similarities(path: Path, factors: Sequence[str]) -> dict[str, Any]:
 
 def _arrays(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             found = {name: file[name] for name in ARRAYS if name in file}
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -157,6 +157,9 @@ def _entries(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
         layout.whole_numbers(table.column(name).to_pylist(), name, where, least)
         for name, least in (("episode_index", 0), ("length", 1))
     )
+    if not layout.is_list(table.column("tasks").type):
+        what = f"expected lists of texts, not {table.column('tasks').type}"
+        raise InvalidInput(what, where=f"{where}: column tasks")
     tasks = [tuple(_texts(names or (), "tasks", root / "meta")) for names in table.column("tasks").to_pylist()]
     if len(set(numbers)) < len(numbers):
         twice = next(number for number, after in itertools.pairwise(numbers) if number == after)
@@ -235,8 +238,9 @@ def _texts(values: Iterable[Any], column: str, where: Path) -> list[str]:
 
 
 def _seconds(values: Sequence[Any], column: str, where: str) -> list[float]:
-    for row, value in enumerate(values, start=1):
-        if (found := real(value)) is None or not 0 <= found < math.inf:
+    found = [real(value) for value in values]
+    for row, (value, number) in enumerate(zip(values, found, strict=True), start=1):
+        if number is None or not 0 <= number < math.inf:
             what = f"expected seconds, not {shown(value)}"
             raise InvalidInput(what, where=f"{where}: row {row}, column {column}")
-    return list(values)
+    return [number for number in found if number is not None]

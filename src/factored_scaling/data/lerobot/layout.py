@@ -192,6 +192,11 @@ def whole_numbers(values: Sequence[Any], column: str, where: str, least: int = 0
     return list(values)
 
 
+def is_list(kind: Any) -> bool:
+    """Whether a column's type is a list, of any or of a fixed length."""
+    return any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
 def _brief(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 

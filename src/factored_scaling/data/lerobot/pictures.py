@@ -93,6 +93,8 @@ def _decoded(value: Any, root: Path, where: str) -> NDArray[np.uint8]:
     damaged = (OSError, TypeError, LookupError, ValueError, SyntaxError)  # SyntaxError: Pillow's for broken chunks
     too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
+        if value is None or (value["bytes"] is None and value["path"] is None):
+            raise ValueError("it is empty")
         data = value["bytes"]
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

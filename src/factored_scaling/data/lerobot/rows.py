@@ -48,7 +48,7 @@ def vectors(column: Any, rows: int, where: str) -> NDArray[Any]:
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    while _is_list(values.type):
+    while layout.is_list(values.type):
         values = values.flatten()
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -126,10 +126,6 @@ def _in_order(parts: Sequence[Any]) -> Any:
     table = pa.concat_tables(parts) if len(parts) > 1 else parts[0]
     frames = table.column("frame_index").to_numpy()
     return table if np.all(np.diff(frames) > 0) else table.take(pa.array(np.argsort(frames, kind="stable")))
-
-
-def _is_list(kind: Any) -> bool:
-    return any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 def _holds(kind: Any, numbers: str) -> bool:

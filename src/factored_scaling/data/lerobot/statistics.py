@@ -85,6 +85,7 @@ def recorded(dataset: LerobotDataset, indices: Iterable[int]) -> dict[int, Stati
             arrays = {
                 name: {key: np.asarray(value) for key, value in values.items() if value is not None}
                 for name, values in entry.items()
+                if values is not None
             }
             found[index] = {name: values for name, values in arrays.items() if _usable(values)}
     return found

@@ -47,17 +47,15 @@ def whole(path: Path) -> Iterator[Path]:
     """An empty file for others to write to; it becomes the file `path` at the end, or is removed if that fails."""
     target = destination(path)
     partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
-    with _named(path):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch(exist_ok=False)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial.touch(exist_ok=False)
     try:
         yield partial
-        with _named(path):
-            with partial.open("rb+") as file:
-                os.fsync(file.fileno())
-            with suppress(FileNotFoundError):  # a file that only its owner may read stays so
-                partial.chmod(stat.S_IMODE(target.stat().st_mode))
-            partial.replace(target)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):  # a file that only its owner may read stays so
+            partial.chmod(stat.S_IMODE(target.stat().st_mode))
+        partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -113,8 +113,33 @@ def test_rows_that_cannot_be_are_refused(tmp_path: Path) -> None:
     path.write_text("id,group,start,seed,demos:a,successes:a,trials:a\nq,start,5,0,5,3,4\n")
     with pytest.raises(InvalidInput, match="no column 'nominal'"):
         read_table(path)
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="no such file"):
         read_table(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("card.json", b"", "card.json: is empty"),
+        ("card.json", b"\xff\xfe", "UTF-8"),
+        ("card.json", b"[1]", "expected an object"),
+        ("card.json", b"[" * 100_000, "not JSON"),
+        ("policies.csv", b"\xff\xfe", "UTF-8"),
+        ("policies.csv", b"group,start\nq,5\n", "no column 'id'"),
+        ("policies.csv", b'id,"group\n', "not valid CSV"),
+        ("policies.csv", b"id,id\nq,q\n", "appears twice"),
+    ],
+)
+def test_a_malformed_table_is_refused_and_left_alone(file: str, content: bytes, said: str, tmp_path: Path) -> None:
+    header = "id,group,start,seed,nominal,demos:a,successes:a,trials:a"
+    (tmp_path / "policies.csv").write_text(f"{header}\nq,start,5,0,0,5,3,4\n")
+    (tmp_path / file).write_bytes(content)
+    settings = TableSettings("tabletop/pick-place", {}, {}, 200)
+    with pytest.raises(InvalidInput, match=said):
+        read_table(tmp_path)
+    with pytest.raises(InvalidInput, match=said):
+        build_table(tmp_path, settings, design_table(FACTORS, 1, 1), tmp_path / "work", lambda *_: None)
+    assert (tmp_path / file).read_bytes() == content
 
 
 def test_the_command_builds_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.checks import whole
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.screen import screening_order
 from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.files import read_json, read_text
+from factored_scaling.files import read_table as read_rows
 from factored_scaling.ports import Progress
 from factored_scaling.tables import check_columns, csv_table, whole_cell
 from factored_scaling.writing import write_whole
@@ -178,14 +180,7 @@ def read_table(path: str | Path) -> PolicyTable:
     """Read a table: a folder with `policies.csv` and `card.json`, or the CSV file itself."""
     place = Path(path)
     place = place / ROWS if place.is_dir() else place
-    try:
-        text = place.read_text(encoding="utf-8")
-        card_path = place.with_name(CARD)
-        card = json.loads(card_path.read_text(encoding="utf-8")) if card_path.exists() else {}
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from None
-    except ValueError as error:
-        raise InvalidInput(f"not valid JSON ({error})", where=str(place.with_name(CARD))) from None
+    text, card = read_text(place), _card(place.with_name(CARD)) or {}
     factors: list[str] = []
 
     def header(columns: Sequence[str], where: str) -> None:
@@ -311,10 +306,9 @@ def _row(composition: Composition, factors: Sequence[str], trials: Sequence[Tria
 
 
 def _check_card(folder: Path, settings: TableSettings) -> None:
-    path = folder / CARD
-    if not path.exists():
+    known = _card(folder / CARD)
+    if known is None:
         return
-    known = json.loads(path.read_text(encoding="utf-8"))
     new = json.loads(json.dumps(settings.to_mapping()))
     other = [key for key, value in new.items() if known.get(key) != value]
     if other:
@@ -323,12 +317,24 @@ def _check_card(folder: Path, settings: TableSettings) -> None:
         )
 
 
+def _card(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    card = read_json(path)
+    if not isinstance(card, dict):
+        raise InvalidInput(f"expected an object, not {shown(card)}", where=str(path))
+    return card
+
+
 def _rows(folder: Path) -> dict[str, dict[str, str]]:
     path = folder / ROWS
     if not path.exists():
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
+
+    def header(columns: Sequence[str], where: str) -> None:
+        check_columns(columns, where, (*_FIXED, "loss"), _FIXED, *_PREFIXES)
+
+    return {row["id"]: row for _, row in read_rows(path, header)}
 
 
 def _write(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 import shlex
@@ -18,6 +17,7 @@ from factored_scaling.cli.group import Group
 from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say, say_again
 from factored_scaling.errors import InvalidInput
+from factored_scaling.reading import parse_json
 
 if TYPE_CHECKING:
     from factored_scaling.bench.tables import Comparison
@@ -174,10 +174,7 @@ def table_command(
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"not valid JSON ({error})", where=option) from None
+    value = parse_json(text, option, finite=True)
     if not isinstance(value, dict):
         raise InvalidInput("expected an object", where=option, hint='for example {"updates": 3600}')
     return value

@@ -20,7 +20,7 @@ from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, Unkno
 from factored_scaling.model.hindsight import Hindsight, hindsight
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
-from factored_scaling.store import RoundRow, RunRow, Store
+from factored_scaling.store import Document, Measurement, RoundRow, RunRow, Store
 from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
 
 PLAN = "plan"  # kind of the documents that say which runs a round planned last
@@ -49,7 +49,13 @@ class Run:
 
 
 class Study:
-    """One study in a store. Several processes may hold the same study; none takes a run that another one has."""
+    """One study in a store. Several processes may hold the same study; none takes a run that another one has.
+
+    Calls about a run that this object asked for (`ask`, `take`) are made under its lease: once somebody else has taken
+    the run, they raise LeaseLost, however often they are repeated, until the run is asked for again. Calls about a run
+    that this object never asked for, or whose lease it ended itself by `tell`, `conclude`, `finish` or `trained`, are
+    made by hand: a person decides, and whoever works on the run loses it.
+    """
 
     def __init__(self, store: Store, id_: int, settings: StudySpec | None = None) -> None:
         self.store = store
@@ -219,37 +225,44 @@ class Study:
         trials, means = read_told(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
-        if trials:
-            self.store.append_trials(run_id, trials, self._tokens.get(run_id))
-        if means:
-            self.store.append_scores(run_id, means)
-        self.finish(run_id)
+        self._end(run_id, trials, means)
         return result_of(trials) if trials else None
+
+    def conclude(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> int:
+        """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
+
+        With `waits` the run is trained instead of done: its results come later, from people.
+        """
+        self._check_trials(trials)
+        return self._end(run_id, trials, means, documents, waits)
 
     def record(self, run_id: int, trials: Sequence[Trial]) -> int:
         """Append trials to a run that is not finished yet; returns how many were new."""
-        spec = self.spec
-        for trial in trials:
-            check_factors(trial.factor, spec)
+        self._check_trials(trials)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id))
 
     def finish(self, run_id: int) -> None:
         """The run's evaluation is complete; it never changes after this."""
-        self.store.finish(run_id, self._tokens.pop(run_id, None))
+        self._end(run_id)
 
     def fail(self, run_id: int, reason: str) -> None:
         """The run ended in an error; the reason is kept."""
         self.store.fail(run_id, self._token(run_id), reason)
-        self._tokens.pop(run_id, None)
 
     def release(self, run_id: int) -> None:
         """Give a run back unfinished, for anyone to take; its trials stay."""
         self.store.release(run_id, self._token(run_id))
-        self._tokens.pop(run_id, None)
 
     def trained(self, run_id: int) -> None:
         """The run's policy is ready and waits for trials that are recorded later; nobody is handed it to train."""
-        self.store.trained(run_id, self._tokens.pop(run_id, None))
+        self._end(run_id, waits=True)
 
     def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
         """Take one particular run."""
@@ -370,6 +383,24 @@ class Study:
             raise InvalidInput(
                 "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )
+
+    def _end(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> int:
+        new = self.store.tell(run_id, trials, means, self._tokens.get(run_id), documents=documents, waits=waits)
+        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
+        return new
+
+    def _check_trials(self, trials: Sequence[Trial]) -> None:
+        if trials:
+            spec = self.spec
+            for trial in trials:
+                check_factors(trial.factor, spec)
 
     def _taken(self, row: RunRow) -> Run:
         self._tokens[row.id] = row.lease_token

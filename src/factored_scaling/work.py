@@ -25,7 +25,7 @@ from factored_scaling.lab import CHUNK, Lab
 from factored_scaling.machine import limit_threads
 from factored_scaling.ports import PREPARING, Embedder, Progress
 from factored_scaling.proxy import KIND
-from factored_scaling.store import RunRow
+from factored_scaling.store import Document, Measurement, RunRow
 from factored_scaling.study import Run, Study
 from factored_scaling.trainers import OutsideTrainer, load_trainer, trained_here
 from factored_scaling.trainers.diffusion import DiffusionTrainer
@@ -287,28 +287,20 @@ class _Group:
 
     def _take_outcome(self, member: _Member, trainer: OutsideTrainer) -> None:
         """Record what the trainer's own program measured; a run that it did not measure waits for people."""
-        study, run = self.study, member.run
-        outcome = trainer.outcome(run.spec, member.folder, study.spec.names, self._progress("evaluate", [member]))
+        run = member.run
+        outcome = trainer.outcome(run.spec, member.folder, self.study.spec.names, self._progress("evaluate", [member]))
         body = {
             "policy": str((member.folder / outcome.policy).resolve()),
             "metrics": outcome.metrics,
             "trainer": trainer.described,
         }
-        study.store.put_document(study.id, TRAINED, run.spec.digest, body)
-        self._record(member, outcome.trials)
-        if outcome.scores:
-            study.store.append_scores(run.id, outcome.scores)
+        documents: list[Document] = [(TRAINED, run.spec.digest, body)]
         if outcome.similarities:
-            study.store.put_document(study.id, KIND, run.spec.digest, dict(outcome.similarities))
+            documents.append((KIND, run.spec.digest, dict(outcome.similarities)))
         embedder = trainer.embedder(self._progress("evaluate", [member])) if self.options.proxy else None
         if embedder is not None:
-            _keep_similarities(study, run, embedder, embedder.factors(), member.folder)
-        if not outcome.measured:
-            with _noticing(member):
-                study.trained(run.id)
-            member.closed = True
-            member.write("waits for trials")
-            self.line.say(("trained", (run.id,), 1, 1, "waits for trials"))
+            documents.append(_similarities(run, embedder, embedder.factors(), member.folder))
+        self._conclude(member, outcome.trials, outcome.scores, documents, waits=not outcome.measured)
 
     def _measure(self, group: list[_Member], lab: Lab) -> None:
         if not group:
@@ -332,14 +324,26 @@ class _Group:
     def _finish(self, member: _Member) -> None:
         if member.closed:
             return
+        documents: list[Document] = []
         if self.options.proxy and isinstance(self.lab, Lab):
             factors = [condition.factor for condition in self.lab.conditions(member.run.spec.evaluation)]
-            _keep_similarities(self.study, member.run, self.lab, factors, member.folder)
+            documents.append(_similarities(member.run, self.lab, factors, member.folder))
+        self._conclude(member, documents=documents)
+
+    def _conclude(
+        self,
+        member: _Member,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> None:
         with _noticing(member):
-            self.study.finish(member.run.id)
+            self.study.conclude(member.run.id, trials, means, documents, waits)
         member.closed = True
-        member.write("done")
-        self.line.say(("done", (member.run.id,), 1, 1, ""))
+        word, note = ("trained", "waits for trials") if waits else ("done", "")
+        member.write(note or word)
+        self.line.say((word, (member.run.id,), 1, 1, note))
 
     def _progress(self, stage: str, group: Sequence[_Member]) -> Progress:
         def progress(done: int, total: int, note: str = "") -> None:
@@ -386,11 +390,12 @@ def _noticing(member: _Member) -> Iterator[None]:
         raise
 
 
-def _keep_similarities(study: Study, run: Run, embedder: Embedder, factors: Sequence[str | None], folder: Path) -> None:
+def _similarities(run: Run, embedder: Embedder, factors: Sequence[str | None], folder: Path) -> Document:
+    """What FSC-Proxy needs of the run's policy, as a document."""
     trained, held_out = embedder.embed(folder, run.episodes), embedder.embed_held_out(folder, run.spec)
     similarities = cosine_similarities(held_out, trained)
     nearest = {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
-    study.store.put_document(study.id, KIND, run.spec.digest, {"nearest": nearest, "factors": list(factors)})
+    return KIND, run.spec.digest, {"nearest": nearest, "factors": list(factors)}
 
 
 @contextmanager

@@ -194,6 +194,7 @@ class TestLeases:
         calls: list[Callable[[], object]] = [
             lambda: store.heartbeat(stale.id, stale.lease_token, 60),
             lambda: store.append_trials(stale.id, [Trial("a", 1.0)], stale.lease_token),
+            lambda: store.append_scores(stale.id, [Measurement(0.9, source="told")], stale.lease_token),
             lambda: store.finish(stale.id, stale.lease_token),
             lambda: store.fail(stale.id, stale.lease_token, "broke"),
             lambda: store.release(stale.id, stale.lease_token),
@@ -206,6 +207,42 @@ class TestLeases:
         store.finish(fresh.id, fresh.lease_token)
         with pytest.raises(LeaseLost, match="it is done now"):
             store.finish(stale.id, stale.lease_token)
+
+    def test_a_stale_workers_mean_is_refused_every_time_and_blocks_nobody(
+        self, store: Store, example: Any, clock: Any
+    ) -> None:
+        stale = taken(store, example.study, "stale", 60)
+        clock.forward(61)
+        fresh = taken(store, example.study, "fresh", 60)
+        assert fresh.id == stale.id
+
+        def refused() -> None:
+            for _ in range(2):
+                with pytest.raises(LeaseLost):
+                    store.append_scores(stale.id, [Measurement(0.9, source="told")], stale.lease_token)
+
+        refused()
+        assert store.scores(fresh.id) == []
+        assert store.append_scores(fresh.id, [Measurement(0.1, source="told")], fresh.lease_token) == 1
+        refused()
+        store.finish(fresh.id, fresh.lease_token)
+        refused()
+        assert store.scores(fresh.id) == [Measurement(0.1, source="told")]
+
+    def test_a_worker_adds_no_mean_to_a_run_that_a_person_ended(self, store: Store, example: Any) -> None:
+        run = taken(store, example.study)
+        store.append_scores(run.id, [Measurement(0.5, source="results.csv:1")])
+        store.finish(run.id)
+        for _ in range(2):
+            with pytest.raises(LeaseLost, match="it is done now"):
+                store.append_scores(run.id, [Measurement(0.9, source="told")], run.lease_token)
+        assert store.scores(run.id) == [Measurement(0.5, source="results.csv:1")]
+
+    def test_a_mean_sent_again_after_the_end_counts_once(self, store: Store, example: Any) -> None:
+        run = taken(store, example.study)
+        assert store.append_scores(run.id, [Measurement(0.5, source="told")], run.lease_token) == 1
+        store.finish(run.id, run.lease_token)
+        assert store.append_scores(run.id, [Measurement(0.5, source="told")], run.lease_token) == 0
 
     def test_a_late_worker_that_was_not_replaced_goes_on(self, store: Store, example: Any, clock: Any) -> None:
         run = taken(store, example.study, "slept", 60)

@@ -95,11 +95,9 @@ def record_command(
     trials = [Trial(k, score, names, setting, note) for k, score in zip(keys, scores, strict=True)]
     with Target.parse(study).study() as opened:
         row = opened.run(run)
-        new = opened.record(row.id, trials) if trials else 0
-        if done:
-            if not new and not row.trials and not row.scores:
-                raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
-            opened.finish(row.id)
+        if done and not trials and not row.trials and not row.scores:
+            raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
+        new = opened.conclude(row.id, trials) if done else opened.record(row.id, trials)
         say(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
 
 

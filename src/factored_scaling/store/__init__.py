@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from factored_scaling.store.rows import (
     AttemptRow,
+    Document,
     DocumentRow,
     Entry,
     EntryRow,
@@ -20,6 +21,7 @@ from factored_scaling.store.store import Store
 
 __all__ = [
     "AttemptRow",
+    "Document",
     "DocumentRow",
     "Entry",
     "EntryRow",

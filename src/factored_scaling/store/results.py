@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, Table, insert, select
 
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import InvalidInput
-from factored_scaling.store import studies
+from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost
-from factored_scaling.store.rows import LONGEST_NAME, Measurement, checked_text, to_json
+from factored_scaling.store.rows import LONGEST_NAME, Document, Measurement, checked_text, to_json
 from factored_scaling.store.runs import require, rows_by_run
 from factored_scaling.store.schema import scores, trials
 
@@ -23,9 +23,7 @@ _Values = dict[str, Any]
 def append_trials(connection: Connection, now: float, run_id: int, told: Iterable[Trial], token: int | None) -> int:
     """Store the trials whose keys are new; returns how many."""
     wanted = _by_name((trial_values(trial) for trial in told), ("key",))
-    run = require(connection, run_id, lock=True)
-    if token is not None and (token != run.attempts or run.state not in ("running", "done")):
-        raise lost(run)
+    run = _held(connection, run_id, token)
     keys = [key for (key,) in wanted]
     known: list[Row[Any]] = []
     for start in range(0, len(keys), _KEYS_PER_QUERY):
@@ -37,13 +35,40 @@ def append_trials(connection: Connection, now: float, run_id: int, told: Iterabl
     return _insert(connection, trials, fresh, run_id, now)
 
 
-def append_scores(connection: Connection, now: float, run_id: int, told: Iterable[Measurement]) -> int:
+def append_scores(
+    connection: Connection, now: float, run_id: int, told: Iterable[Measurement], token: int | None
+) -> int:
     """Store the measurements whose factor and source are new; returns how many."""
     name = ("factor", "source")
     wanted = _by_name((score_values(measurement) for measurement in told), name)
-    require(connection, run_id, lock=True)
+    run = _held(connection, run_id, token)
     known = connection.execute(select(scores).where(scores.c.run_id == run_id)).all()
-    return _insert(connection, scores, _fresh(wanted, known, name, run_id), run_id, now)
+    fresh = _fresh(wanted, known, name, run_id)
+    if fresh and token is not None and run.state == "done":
+        raise lost(run)  # a person ended the run; only a person adds another opinion
+    return _insert(connection, scores, fresh, run_id, now)
+
+
+def tell(
+    connection: Connection,
+    now: float,
+    run_id: int,
+    told: Iterable[Trial],
+    means: Iterable[Measurement],
+    token: int | None,
+    kept: Iterable[Document],
+    waits: bool,
+) -> int:
+    """Store an attempt's outcome and end it; returns how many trials and measurements were new."""
+    run = require(connection, run_id)
+    for kind, key, body in kept:  # before the run is locked: everybody locks a study before its runs
+        studies.put_document(connection, now, run.study_id, kind, key, body)
+    new = append_trials(connection, now, run_id, told, token) + append_scores(connection, now, run_id, means, token)
+    if waits:
+        leases.set_trained(connection, now, run_id, token)
+    else:
+        leases.end(connection, now, run_id, token, "done")
+    return new
 
 
 def trials_of(connection: Connection, run_id: int) -> list[Trial]:
@@ -71,6 +96,14 @@ def scores_of_study(connection: Connection, study: int) -> dict[int, list[Measur
     studies.require(connection, study)
     found = rows_by_run(connection, study, scores)
     return {run_id: [_measurement(row) for row in rows] for run_id, rows in found.items()}
+
+
+def _held(connection: Connection, run_id: int, token: int | None) -> Row[Any]:
+    """The run, locked. With a token, fail unless nobody has taken the run since; one that is done may be told again."""
+    run = require(connection, run_id, lock=True)
+    if token is not None and (token != run.attempts or run.state not in ("running", "done")):
+        raise lost(run)
+    return run
 
 
 def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:

@@ -21,6 +21,7 @@ State = Literal["pending", "running", "trained", "done", "failed"]
 Outcome = Literal["done", "failed", "released", "lost"]
 QueueState = Literal["open", "scored", "skipped"]
 EntryKind = Literal["score", "skip", "undo", "note"]
+Document = tuple[str, str, Any]  # kind, key and body
 LONGEST_NAME = 400  # characters; PostgreSQL refuses index entries above some 2,700 bytes
 MOST_TRIALS = 2**31 - 1
 

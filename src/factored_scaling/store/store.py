@@ -18,6 +18,7 @@ from factored_scaling.store import exchange, leases, migrations, queue, results,
 from factored_scaling.store.connections import Clock, Database
 from factored_scaling.store.rows import (
     AttemptRow,
+    Document,
     DocumentRow,
     Entry,
     EntryRow,
@@ -209,6 +210,23 @@ class Store:
 
     # --- results
 
+    def tell(
+        self,
+        run_id: int,
+        trials: Iterable[Trial] = (),
+        means: Iterable[Measurement] = (),
+        lease_token: int | None = None,
+        *,
+        documents: Iterable[Document] = (),
+        waits: bool = False,
+    ) -> int:
+        """Store the whole outcome of an attempt and end it: the run is done. Returns how many results were new.
+
+        With `waits` the run is trained instead and waits for results of people. `documents` are kept with the study.
+        Tokens and repeated calls count as in `append_trials`, `append_scores` and `finish`.
+        """
+        return self._write(results.tell, run_id, trials, means, lease_token, documents, waits)
+
     def append_trials(self, run_id: int, trials: Iterable[Trial], lease_token: int | None = None) -> int:
         """Store trials, all or none; returns how many were new.
 
@@ -225,13 +243,13 @@ class Store:
         """The trials of every run of the study that has any, by run id."""
         return self._read(results.trials_of_study, study)
 
-    def append_scores(self, run_id: int, scores: Iterable[Measurement]) -> int:
+    def append_scores(self, run_id: int, scores: Iterable[Measurement], lease_token: int | None = None) -> int:
         """Store results that are means rather than trials, all or none; returns how many were new.
 
-        Factor and source name a measurement, under the rule of `append_trials`. A run that is done still takes them:
-        another source is another opinion, and changes no row.
+        Factor and source name a measurement, under the rule of `append_trials`. A run that is done still takes them
+        by hand: another source is another opinion, and changes no row.
         """
-        return self._write(results.append_scores, run_id, scores)
+        return self._write(results.append_scores, run_id, scores, lease_token)
 
     def scores(self, run_id: int) -> list[Measurement]:
         """The run's measurements in the order in which they were told."""
@@ -312,7 +330,7 @@ class Store:
         """Keep plain data with the study; the latest of a kind and key is the one that is read."""
         self.put_documents(study, [(kind, key, body)])
 
-    def put_documents(self, study: int, put: Sequence[tuple[str, str, Any]], *, fresh: bool = False) -> None:
+    def put_documents(self, study: int, put: Sequence[Document], *, fresh: bool = False) -> None:
         """Several documents at once, each with its kind, key and body; all or none.
 
         With `fresh`, fail where one of that kind and key is there already: nobody came between.

@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 from factored_scaling import Dataset, Episode, Results, Study, StudySpec, Trial
-from factored_scaling.errors import FscError, InvalidInput, LeaseLost, NotEnoughData, StudyMissing, UnknownFactor
+from factored_scaling.errors import (
+    FscError,
+    InvalidInput,
+    LeaseLost,
+    NotEnoughData,
+    StudyExists,
+    StudyMissing,
+    UnknownFactor,
+)
 from factored_scaling.store import Store
 
 SPEC = StudySpec({"camera_pose": 6, "lighting": 6, "table": 3}, construction="one", points=3, name="lab")
@@ -326,10 +334,12 @@ def test_two_who_extend_at_once_lose_nothing(path: Path) -> None:
 
 
 def test_a_study_that_cannot_be_made_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput):
-        Study.create(SPEC.changed(name="x" * 500), tmp_path / "study.db")
-    assert list(tmp_path.iterdir()) == []
+    for address in (tmp_path / "study.db", str(tmp_path / "study.db"), f"sqlite:///{tmp_path}/study.db"):
+        with pytest.raises(InvalidInput, match="500 characters"):
+            Study.create(SPEC.changed(name="x" * 500), address)
+        assert list(tmp_path.iterdir()) == []
     Study.create(SPEC, tmp_path / "study.db").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
 
 
 def test_a_study_that_cannot_be_made_leaves_other_files_alone(tmp_path: Path) -> None:
@@ -340,23 +350,24 @@ def test_a_study_that_cannot_be_made_leaves_other_files_alone(tmp_path: Path) ->
 
 
 def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Store.open
+    opened, path = Store.open, tmp_path / "study.db"
 
     def late(address: Path, **options: Any) -> Store:
         """Another process makes the study after this one has seen that there is none."""
         monkeypatch.setattr(Store, "open", opened)
-        Study.create(SPEC, address).close()
+        Study.create(SPEC, path).close()
         return opened(address, **options)
 
     monkeypatch.setattr(Store, "open", late)
-    with pytest.raises(InvalidInput, match="already a study 'lab'"):
-        Study.create(SPEC, tmp_path / "study.db")
-    with Study.open(tmp_path / "study.db") as study:
+    with pytest.raises(StudyExists, match="already a study 'lab'"):
+        Study.create(SPEC, path)
+    with Study.open(path) as study:
         assert len(study.runs()) == 7
-    with pytest.raises(InvalidInput, match="already a study"):
-        Study.create(SPEC, tmp_path / "study.db")
-    with Study.open(tmp_path / "study.db") as study:  # the one that was there is untouched
+    with pytest.raises(StudyExists, match="already a study"):
+        Study.create(SPEC, str(path))
+    with Study.open(path) as study:  # the one that was there is untouched
         assert len(study.runs()) == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
 
 
 def test_opening(path: Path, tmp_path: Path) -> None:

@@ -97,6 +97,10 @@ class StudyMissing(InvalidInput):
     """The study, or the round or run in it, does not exist."""
 
 
+class StudyExists(InvalidInput):
+    """There is a study of this name already."""
+
+
 class TrialTaken(InvalidInput):
     """A queued trial that another operator is running, or that is scored or left out already."""
 

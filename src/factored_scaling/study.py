@@ -67,27 +67,15 @@ class Study:
     def create(
         cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None, planned: bool = True
     ) -> Study:
-        """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`."""
+        """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`.
+
+        Killed at any instant, this leaves no study or a complete one. StudyExists when the name is taken.
+        """
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         check_counts(spec, data)
-        fresh = isinstance(address, Path) and not address.exists()
-        store = Store.open(address, create=True)
-        made: int | None = None
-        try:
-            made = store.create_study(spec.name, spec, data)
-            study = cls(store, made, spec)
-            if planned:
-                study.plan()
-        except BaseException:
-            # an empty record would stand in the way of the next try; another process may have made it meanwhile
-            try:
-                forlorn = fresh and all(row.id == made for row in store.studies())
-            finally:
-                store.close()
-            if forlorn:
-                Store.discard(Path(address))
-            raise
-        return study
+        runs = plan(spec, data) if planned else ()
+        store, made = Store.create(address, lambda store: store.create_study(spec.name, spec, data, runs))
+        return cls(store, made, spec)
 
     @classmethod
     def open(cls, address: str | Path, name: str | None = None, settings: StudySpec | None = None) -> Study:
@@ -97,8 +85,11 @@ class Study:
             rows = store.studies()
             if name is None and len(rows) == 1:
                 row = rows[0]
+            elif name is None and not rows:
+                hint = "if its creation was interrupted, remove it and create the study again"
+                raise StudyMissing("the database holds no study", where=store.place, hint=hint)
             elif name is None:
-                hint = f"it holds: {', '.join(row.name for row in rows)}" if rows else "create one first"
+                hint = f"it holds: {', '.join(row.name for row in rows)}"
                 raise StudyMissing("the database does not hold exactly one study; name it", hint=hint)
             else:
                 row = store.study(name)
@@ -135,7 +126,10 @@ class Study:
     @property
     def spec(self) -> StudySpec:
         """The study as it stands now: the demonstrations collected so far, curves built as the settings say."""
-        current = self.round.spec
+        return self._spec_in(self.round)
+
+    def _spec_in(self, round_: RoundRow) -> StudySpec:
+        current = round_.spec
         if self._settings is None:
             return current
         now = {factor.name: factor.demos for factor in current.factors}
@@ -280,24 +274,24 @@ class Study:
 
         Rows without a seed belong to seed 0. Rows that say the same of the same policy under different curves (the
         full-data policy is often listed under every one) count once; so do rows that are stored already, as scores or
-        as trials with that mean. Returns how many scores were new.
+        as trials with that mean. The file is taken in whole or not at all. Returns how many scores were new.
         """
-        planned, told = measured(self.spec, self.dataset, results, source)
-        scores, trials, runs = self.store.study_scores(self.id), self.store.study_trials(self.id), self.runs()
-        known = {run.id: [*scores.get(run.id, []), *means_of(trials.get(run.id, []))] for run in runs}
-        chosen, new = [], []
-        for digest, run in planned.items():
-            near = alike(run, runs)
-            chosen.append(known_as(run, told[digest], near, known))
-            own = [mean for row in near if row.digest == chosen[-1].spec.digest for mean in known[row.id]]
-            new.append(fresh(told[digest], own, [mean for row in near for mean in known[row.id]]))
-        # From here on nothing is refused any more: the file is taken in whole or not at all.
-        ids = self.store.add_runs(self.id, self.round.index, chosen)
-        for run_id, means in zip(ids, new, strict=True):
-            if means:
-                self.store.append_scores(run_id, means)
-            self.finish(run_id)
-        return sum(len(means) for means in new)
+        round_ = self.round
+        planned, told = measured(self._spec_in(round_), round_.dataset, results, source)
+
+        def match(
+            runs: list[RunRow], scores: Mapping[int, list[Measurement]], trials: Mapping[int, list[Trial]]
+        ) -> list[tuple[PlannedRun, list[Measurement]]]:
+            known = {run.id: [*scores.get(run.id, []), *means_of(trials.get(run.id, []))] for run in runs}
+            found = []
+            for digest, run in planned.items():
+                near = alike(run, runs)
+                chosen = known_as(run, told[digest], near, known)
+                own = [mean for row in near if row.digest == chosen.spec.digest for mean in known[row.id]]
+                found.append((chosen, fresh(told[digest], own, [mean for row in near for mean in known[row.id]])))
+            return found
+
+        return self.store.import_means(self.id, round_.index, match)
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
@@ -368,9 +362,8 @@ class Study:
         grown = spec.with_demos(added, nominal)
         # the next after the one that was looked at: another's round in between would lose what it collected
         data, followed = current.dataset.extended(episodes), dict(order) if order else None
-        self.store.add_round(self.id, grown, data, followed, index=current.index + 1)
-        if planned:
-            self.plan()
+        runs = plan(grown, data) if planned else ()
+        self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
         return self.round
 
     def _check_settings(self, settings: StudySpec) -> None:

@@ -62,6 +62,20 @@ def whole(path: Path) -> Iterator[Path]:
     sync_folder(target.parent)
 
 
+def take_name(partial: Path, path: Path) -> bool:
+    """Move a complete file to `path` unless there is one already; returns whether. Nothing is ever replaced."""
+    try:
+        os.link(partial, path)  # unlike a rename, it fails where there is a file
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links, such as that of a memory card
+        if os.path.lexists(path):
+            return False
+        partial.rename(path)
+    sync_folder(path.parent)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make new names in a folder outlast a power cut."""
     if os.name == "posix":

@@ -192,7 +192,7 @@ def test_the_whole_record_goes_out_and_in(fsc: Fsc, study: Path, tmp_path: Path)
         )
     again = fsc("import", tmp_path / "copy", tmp_path / "all.json")
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-    assert "already holds a study" in again.stderr
+    assert "already there" in again.stderr
     address = f"sqlite:///{tmp_path}/many.db"
     for name in ("one", "two"):
         assert fsc("import", f"{address}#{name}", tmp_path / "all.json").returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from factored_scaling.core.design import PlannedRun, RunSpec
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.store import RunRow, Store
+from factored_scaling.study import Study
 
 PROGRAMS = Path(__file__).parent / "programs"
 WORKERS = 4
@@ -48,6 +50,38 @@ def test_processes_that_open_a_new_database_at_once_make_it_once(address: str) -
     run_program("race.py", "make", address, 2 * WORKERS)
     with Store.open(address, create=False) as store:
         assert store.studies() == []
+
+
+def test_files_imported_at_once_into_a_new_study_are_all_there(tmp_path: Path) -> None:
+    """Each command makes the record where it finds none; none may take another's away."""
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "study.yaml").write_text("name: shared\nfactors: {a: 4, b: 4, c: 4}\nconstruction: one\npoints: 3\n")
+        for worker, factor in enumerate("abc"):
+            (folder / f"worker-{worker}.csv").write_text(f"combination,n,score\n{factor},0,0.2\n{factor},2,0.3\n")
+        before = {path.name for path in folder.iterdir()}
+        codes = dict(line.split() for line in run_program("race.py", "import", folder, 3).splitlines())
+        assert codes == {"worker-0": "0", "worker-1": "0", "worker-2": "0"}
+        with Study.open(folder / "study.db") as study:
+            assert len(study.results().rows) == 6
+            assert len(study.runs()) == 7
+        assert {path.name for path in folder.iterdir()} == before | {"study.db"}
+
+
+def test_a_whole_study_imported_at_once_into_one_folder_is_there_once(tmp_path: Path) -> None:
+    spec = StudySpec({"a": 4, "b": 4}, construction="one", name="whole")
+    with Study.create(spec, tmp_path / "made.db") as study:
+        dump = study.store.dump(study.id)
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.with_suffix(".json").write_text(json.dumps(dump))
+        codes = [line.split()[1] for line in run_program("race.py", "import", folder, 3).splitlines()]
+        assert sorted(codes) == ["0", "2", "2"]
+        with Study.open(folder / "study.db") as study:
+            assert study.store.dump(study.id) == dump
+        assert {path.name for path in folder.iterdir()} == {"study.db", "study.yaml"}
+    assert len(list(tmp_path.iterdir())) == 1 + 2 * 6  # nothing is left beside them
 
 
 def test_threads_share_a_store(store: Store, example: Any) -> None:

@@ -68,38 +68,27 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
 
 
 def _load(study: str, file: Path) -> None:
+    from factored_scaling.cli.folder import DECLARED, RECORD, new_study
     from factored_scaling.files import read_json, write_spec
     from factored_scaling.store import Store
     from factored_scaling.store.coherence import check_export
     from factored_scaling.study import Study
 
     data = read_json(file)
+    folder = Path(study)
     try:
         if "://" in study:
             address, _, name = study.partition("#")
-            with Store.open(address, create=True) as store:
-                store.load(data, name or None, check_export)
+            with Store.create(address, lambda store: store.load(data, name or None, check_export))[0] as store:
                 say(f"loaded into {store.place}")
             return
+        with new_study(folder) as place:
+            with Store.open(place / RECORD) as store:
+                store.load(data, None, check_export)
+            with Study.open(place / RECORD) as opened:
+                first, now = opened.store.rounds(opened.id)[0].spec, opened.spec
+                began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]
+                write_spec(now.changed(factors=began, nominal=first.nominal), place / DECLARED)
     except InvalidInput as error:
         raise error.at(str(file)) from None
-    folder = Path(study)
-    if folder.exists() and not folder.is_dir():
-        raise InvalidInput("is a file, not a folder", where=study, hint="give a new folder")
-    if (folder / "study.db").exists() or (folder / "study.yaml").exists():
-        raise InvalidInput("already holds a study; nothing was changed", where=study, hint="give a new folder")
-    new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with Store.open(folder / "study.db", create=True) as store:
-            store.load(data, None, check_export)
-        with Study.open(folder / "study.db") as opened:
-            first, now = opened.store.rounds(opened.id)[0].spec, opened.spec
-            began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]
-            write_spec(now.changed(factors=began, nominal=first.nominal), folder / "study.yaml")
-    except BaseException as error:
-        Store.discard(folder / "study.db")
-        if new:
-            folder.rmdir()
-        raise error.at(str(file)) if isinstance(error, InvalidInput) else error from None
-    say(f"wrote {folder / 'study.db'} and {folder / 'study.yaml'}")
+    say(f"wrote {folder / RECORD} and {folder / DECLARED}")

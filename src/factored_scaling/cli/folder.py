@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.errors import FscError, InvalidInput
-from factored_scaling.writing import sync_folder
+from factored_scaling.writing import sync_folder, take_name
 
 RECORD, DECLARED = "study.db", "study.yaml"
 
@@ -70,18 +70,8 @@ def _fill(partial: Path, folder: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     """Move a file to a name that is free; where it is not, nothing is changed."""
-    try:
-        try:
-            os.link(source, target)  # unlike a rename, it never replaces a file
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links, such as that of a memory card
-            if os.path.lexists(target):
-                raise FileExistsError from None
-            source.rename(target)
-    except FileExistsError:
-        raise _taken(target) from None
-    sync_folder(target.parent)
+    if not take_name(source, target):
+        raise _taken(target)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from factored_scaling.cli.show import say
 from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput, NotEnoughData, StudyMissing
+from factored_scaling.errors import InvalidInput, NotEnoughData, StudyExists, StudyMissing
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results
@@ -87,7 +87,10 @@ class Target:
             return Study.open(self.address, self.name, declared)
         if declared is None or self.address is None:
             raise StudyMissing("this study has no durable record", hint="name the file study.yaml, or give its folder")
-        return Study.create(declared, self.address, self._recorded_demos(declared))
+        try:
+            return Study.create(declared, self.address, self._recorded_demos(declared))
+        except StudyExists:  # another command made it at the same moment
+            return Study.open(self.address, self.name, declared)
 
     def _recorded_demos(self, declared: StudySpec) -> Dataset | None:
         """The index of the labelled dataset that a study.yaml names."""

@@ -10,15 +10,18 @@ replaced keeps its run: nothing is gained by throwing its work away.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, or_, select, update
 
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import studies
 from factored_scaling.store.rows import LONGEST_NAME, Outcome, State, checked_text
 from factored_scaling.store.runs import require
 from factored_scaling.store.schema import attempts, placements, rounds, runs, scores, trials
+
+_IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
 def take(
@@ -93,6 +96,24 @@ def end(
     _record(connection, row, now, outcome, error)
 
 
+def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> None:
+    """End many runs by hand, as `end` does one; those that are done stay as they are."""
+    rows: list[Row[Any]] = []
+    for start in range(0, len(run_ids), _IDS_PER_QUERY):
+        open_ = and_(runs.c.id.in_(run_ids[start : start + _IDS_PER_QUERY]), runs.c.state != "done")
+        rows += connection.execute(select(runs).where(open_))
+        measured = or_(*(exists().where(table.c.run_id == runs.c.id) for table in (trials, scores)))
+        empty = connection.execute(select(runs.c.id).where(open_, ~measured).limit(1)).scalar()
+        if empty is not None:
+            raise _no_results(empty)
+    if not rows:
+        return
+    values: dict[str, Any] = {"state": "done", "lease_expires": None, "error": None, "finished": now}
+    ended = update(runs).where(runs.c.id == bindparam("run")).values(**values, attempts=bindparam("number"))
+    connection.execute(ended, [{"run": row.id, "number": row.attempts + (row.state != "running")} for row in rows])
+    connection.execute(insert(attempts), [_attempt(row, now, "done", None) for row in rows])
+
+
 def set_trained(connection: Connection, now: float, run_id: int, token: int | None) -> None:
     """The policy is ready and waits for its trials; the worker's attempt ends here. Told twice, it counts once."""
     row = require(connection, run_id, lock=True)
@@ -146,25 +167,31 @@ def _first(
 
 def _record(connection: Connection, row: Row[Any], now: float, outcome: Outcome, error: str | None) -> None:
     """Add the attempt that just ended to the history; `row` is the run as it was before."""
+    connection.execute(insert(attempts).values(_attempt(row, now, outcome, error)))
+
+
+def _attempt(row: Row[Any], now: float, outcome: Outcome, error: str | None) -> dict[str, Any]:
     worked = row.state == "running"
-    connection.execute(
-        insert(attempts).values(
-            run_id=row.id,
-            number=row.attempts if worked else row.attempts + 1,
-            worker=row.worker if worked else None,
-            started=row.started if worked else now,
-            ended=now,
-            outcome=outcome,
-            error=error,
-        )
-    )
+    return {
+        "run_id": row.id,
+        "number": row.attempts if worked else row.attempts + 1,
+        "worker": row.worker if worked else None,
+        "started": row.started if worked else now,
+        "ended": now,
+        "outcome": outcome,
+        "error": error,
+    }
 
 
 def _require_results(connection: Connection, run_id: int) -> None:
     for table in (trials, scores):
         if connection.execute(select(table.c.id).where(table.c.run_id == run_id).limit(1)).first() is not None:
             return
-    raise InvalidInput(f"run {run_id} has no results yet", hint="tell its trials or its score first")
+    raise _no_results(run_id)
+
+
+def _no_results(run_id: int) -> InvalidInput:
+    return InvalidInput(f"run {run_id} has no results yet", hint="tell its trials or its score first")
 
 
 def _check_seconds(seconds: float) -> None:

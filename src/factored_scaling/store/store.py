@@ -14,8 +14,8 @@ from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.store import exchange, leases, migrations, queue, results, runs, studies
-from factored_scaling.store.connections import Clock, Database
+from factored_scaling.store import creation, exchange, imports, leases, migrations, queue, results, runs, studies
+from factored_scaling.store.connections import Clock, Database, address_of
 from factored_scaling.store.rows import (
     AttemptRow,
     Document,
@@ -30,6 +30,7 @@ from factored_scaling.store.rows import (
     RunRow,
     StudyRow,
 )
+from factored_scaling.writing import take_name
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -64,11 +65,28 @@ class Store:
             raise
         return cls(database)
 
-    @staticmethod
-    def discard(path: Path) -> None:
-        """Remove an SQLite file that came to nothing: it and what SQLite keeps beside it, and no other file."""
-        for kept in ("", "-wal", "-shm", "-journal"):
-            path.with_name(f"{path.name}{kept}").unlink(missing_ok=True)
+    @classmethod
+    def create(cls, address: str | Path, write: Callable[[Store], Answer]) -> tuple[Store, Answer]:
+        """Open a database for a first study, which `write` writes; returns the store and what `write` returned.
+
+        A new SQLite file is written under another name and gets its own when it is complete. Killed at any instant,
+        there is no file or a whole one. Where the database exists already, `write` writes to that.
+        """
+        url = address_of(address)
+        path = Path(str(url.database)) if url.drivername == "sqlite" else None
+        if path is not None and not path.exists():
+            with creation.unnamed(path) as partial:
+                with cls.open(partial) as store:
+                    answer = write(store)
+                named = take_name(partial, path)
+            if named:
+                return cls.open(address, create=False), answer
+        store = cls.open(address)  # another process may have made it meanwhile
+        try:
+            return store, write(store)
+        except BaseException:
+            store.close()
+            raise
 
     def close(self) -> None:
         """Close every connection."""
@@ -106,12 +124,13 @@ class Store:
 
     # --- studies and rounds
 
-    def create_study(self, name: str, spec: StudySpec, dataset: Dataset) -> int:
-        """A new study with its round 0; returns the number by which the other methods know it."""
+    def create_study(self, name: str, spec: StudySpec, dataset: Dataset, planned: Sequence[Planned] = ()) -> int:
+        """A new study with round 0 and its runs; returns the number by which the other methods know it."""
         with self._database.writing() as connection:
             now = self._database.now(connection)
             study = studies.create(connection, now, name)
             studies.add_round(connection, now, study, spec, dataset, order=None, index=0)
+            runs.add(connection, now, study, 0, planned)
         return study
 
     def studies(self) -> list[StudyRow]:
@@ -130,9 +149,17 @@ class Store:
         order: Mapping[str, Any] | None,
         *,
         index: int | None = None,
+        planned: Sequence[Planned] = (),
     ) -> int:
-        """Append a round and return its index. With `index`, fail unless that is the next one: nobody came between."""
-        return self._write(studies.add_round, study, spec, dataset, order, index)
+        """Append a round with its runs and return its index.
+
+        With `index`, fail unless that is the next one: nobody came between.
+        """
+        with self._database.writing() as connection:
+            now = self._database.now(connection)
+            number = studies.add_round(connection, now, study, spec, dataset, order, index)
+            runs.add(connection, now, study, number, planned)
+        return number
 
     def rounds(self, study: int) -> list[RoundRow]:
         """The study's rounds, oldest first."""
@@ -250,6 +277,14 @@ class Store:
         by hand: another source is another opinion, and changes no row.
         """
         return self._write(results.append_scores, run_id, scores, lease_token)
+
+    def import_means(self, study: int, round: int, match: imports.Match) -> int:
+        """Take in a file of means: `match` names the runs it is about and what is new, and these runs are done.
+
+        It is called with the study's runs, measurements and trials as this transaction sees them. Returns how many
+        measurements were new. Fails when `round` is not the latest any more.
+        """
+        return self._write(imports.take_in, study, round, match)
 
     def scores(self, run_id: int) -> list[Measurement]:
         """The run's measurements in the order in which they were told."""

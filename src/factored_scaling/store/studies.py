@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput, StudyMissing, suggest
+from factored_scaling.errors import InvalidInput, StudyExists, StudyMissing, suggest
 from factored_scaling.store.rows import LONGEST_NAME, DocumentRow, RoundRow, StudyRow, checked_text, to_json
 from factored_scaling.store.schema import documents, rounds, studies
 
@@ -18,9 +19,13 @@ from factored_scaling.store.schema import documents, rounds, studies
 def create(connection: Connection, now: float, name: str) -> int:
     """An empty study; its first round follows."""
     checked_text(name, "the study's name", longest=LONGEST_NAME, empty=False)
+    taken = StudyExists(f"there is already a study {name!r}", hint="open it, or choose another name")
     if connection.execute(select(studies.c.id).where(studies.c.name == name)).first() is not None:
-        raise InvalidInput(f"there is already a study {name!r}", hint="open it, or choose another name")
-    added = connection.execute(insert(studies).values(name=name, created=now).returning(studies.c.id))
+        raise taken
+    try:
+        added = connection.execute(insert(studies).values(name=name, created=now).returning(studies.c.id))
+    except IntegrityError:  # another process created it between the reading and the writing
+        raise taken from None
     return int(added.scalar_one())
 
 

@@ -1,12 +1,18 @@
-"""Several processes that start at the same moment, either to make the store or to work on it."""
+"""Several processes that start at the same moment: to make a store, to work on it, or to import into a new study."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
 
+import factored_scaling.cli.exchange  # loaded once, before the forks
+import factored_scaling.study  # noqa: F401
+from factored_scaling.cli import main as fsc
 from factored_scaling.core.scores import Trial
 from factored_scaling.store import Store
 
@@ -30,6 +36,17 @@ def work(address: str, worker: str) -> None:
             time.sleep(0.005)  # as training would: SQLite's lock is not fair to those who wait for it
 
 
+def import_file(folder: str, worker: str) -> None:
+    """`fsc import` of one's own file, where there is one, or of that of all; print the exit code."""
+    place = Path(folder)
+    own = place / f"{worker}.csv"
+    try:
+        with redirect_stdout(io.StringIO()):
+            fsc(["import", folder, str(own if own.exists() else place.with_suffix(".json"))])
+    except SystemExit as ended:
+        os.write(sys.stdout.fileno(), f"{worker} {ended.code}\n".encode())
+
+
 def main(task: Callable[[str, str], None], address: str, workers: int) -> int:
     ready, go = os.pipe()
     children = []
@@ -46,4 +63,5 @@ def main(task: Callable[[str, str], None], address: str, workers: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main({"make": make, "work": work}[sys.argv[1]], sys.argv[2], int(sys.argv[3])))
+    tasks = {"make": make, "work": work, "import": import_file}
+    sys.exit(main(tasks[sys.argv[1]], sys.argv[2], int(sys.argv[3])))

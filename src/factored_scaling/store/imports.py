@@ -1,0 +1,42 @@
+"""Files of measured means: matched with the study's runs and taken in whole, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, func, insert, select
+
+from factored_scaling.core.scores import Trial
+from factored_scaling.errors import InvalidInput
+from factored_scaling.store import leases, results, runs, studies
+from factored_scaling.store.rows import Measurement, Planned, RunRow
+from factored_scaling.store.schema import rounds, scores
+from factored_scaling.store.schema import runs as runs_table
+
+# From the study's runs, measurements and trials (by run id) to the runs that a file is about and what is new of each.
+Match = Callable[
+    [list[RunRow], dict[int, list[Measurement]], dict[int, list[Trial]]],
+    Sequence[tuple[Planned, Sequence[Measurement]]],
+]
+
+
+def take_in(connection: Connection, now: float, study: int, index: int, match: Match) -> int:
+    """Add what `match` finds and finish its runs; returns how many measurements were new."""
+    studies.require(connection, study, lock=True)
+    latest = connection.execute(select(func.max(rounds.c.number)).where(rounds.c.study_id == study)).scalar_one()
+    if latest != index:
+        raise InvalidInput("the study was extended meanwhile", hint="import the file again")
+    own = select(runs_table.c.id).where(runs_table.c.study_id == study).order_by(runs_table.c.id)
+    connection.execute(own.with_for_update()).all()  # what is matched stays as it is until the end
+    known = results.scores_of_study(connection, study), results.trials_of_study(connection, study)
+    matched = match(runs.of_study(connection, study, None), *known)
+    ids = runs.add(connection, now, study, index, [run for run, _ in matched])
+    rows = [
+        {**results.score_values(measurement), "run_id": run_id, "created": now}
+        for run_id, (_, fresh) in zip(ids, matched, strict=True)
+        for measurement in fresh
+    ]
+    if rows:
+        connection.execute(insert(scores), rows)
+    leases.finish_all(connection, now, ids)
+    return len(rows)

@@ -20,6 +20,7 @@ from scipy.stats import spearmanr
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
+from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.exec.local import Stopped
@@ -140,6 +141,22 @@ def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(
             assert study.run(run.id).state == "pending"
         work_all(study, tmp_path)
         assert rows(study) == one_by_one[1]
+
+
+def test_trials_of_a_policy_trained_elsewhere_are_not_mixed_with_ours(
+    tmp_path: Path, one_by_one: tuple[Path, dict[str, list[Any]]]
+) -> None:
+    with make_study(tmp_path) as study:
+        run = study.ask(lease_seconds=0.01)[0]
+        other = [Trial(key, 1 - score, factor) for key, score, factor in one_by_one[1][run.spec.digest]]
+        assert study.record(run.id, [*other[:4], Trial("of its own", 1.0)], "weights of another machine") == 5
+        time.sleep(0.02)
+        work_all(study, tmp_path)
+        assert {run.state for run in study.runs()} == {"done"}
+        assert rows(study) == one_by_one[1]
+        folders = [run_folder(tmp_path, run.digest) for run in study.runs()]
+        lab = Lab(TASK, tmp_path, image_size=32)
+        assert [run.policy for run in study.runs()] == [lab.fingerprint(folder) for folder in folders]
 
 
 def test_a_corrupt_policy_is_trained_again(tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ class Lab:
         self._demonstrate(episodes, progress)
         return train_within(self._shelf.holding(episodes), jobs, progress, self.device, at_once)
 
+    def fingerprint(self, folder: Path) -> str:
+        """A digest of the weights of the policy in `folder`."""
+        from factored_scaling.policies.checkpoint import read_description
+
+        return str(read_description(folder, "policy")["tensors_digest"])
+
     def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
         """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
         for _, trial in self.evaluate_many([run], [folder], [done], progress):

@@ -214,12 +214,12 @@ class Study:
         """Say that a run is still being worked on."""
         self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
 
-    def tell(self, run_id: int, outcome: Told) -> Result | None:
-        """Record a run's whole outcome and finish it, whether it was asked for or not."""
+    def tell(self, run_id: int, outcome: Told, policy: str | None = None) -> Result | None:
+        """Record a run's whole outcome and finish it, whether it was asked for or not. `policy` is as in `record`."""
         trials, means = read_told(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
-        self._end(run_id, trials, means)
+        self._end(run_id, trials, means, policy=policy)
         return result_of(trials) if trials else None
 
     def conclude(
@@ -237,10 +237,14 @@ class Study:
         self._check_trials(trials)
         return self._end(run_id, trials, means, documents, waits)
 
-    def record(self, run_id: int, trials: Sequence[Trial]) -> int:
-        """Append trials to a run that is not finished yet; returns how many were new."""
+    def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
+        """Append trials to a run that is not finished yet; returns how many were new.
+
+        Who asked for the run may name the trained `policy`, by a digest of its weights or any other text. What earlier
+        attempts recorded of a policy of another name is removed: one run never holds trials of two policies.
+        """
         self._check_trials(trials)
-        return self.store.append_trials(run_id, trials, self._tokens.get(run_id))
+        return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
 
     def finish(self, run_id: int) -> None:
         """The run's evaluation is complete; it never changes after this."""
@@ -384,8 +388,10 @@ class Study:
         means: Sequence[Measurement] = (),
         documents: Sequence[Document] = (),
         waits: bool = False,
+        policy: str | None = None,
     ) -> int:
-        new = self.store.tell(run_id, trials, means, self._tokens.get(run_id), documents=documents, waits=waits)
+        token = self._tokens.get(run_id)
+        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
         self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
         return new
 

@@ -305,21 +305,29 @@ class _Group:
     def _measure(self, group: list[_Member], lab: Lab) -> None:
         if not group:
             return
-        done = [{trial.key for trial in self.study.store.trials(member.run.id)} for member in group]
+        policies = [lab.fingerprint(member.folder) for member in group]
+        done = [self._measured(member, policy) for member, policy in zip(group, policies, strict=True)]
         batches: list[list[Trial]] = [[] for _ in group]
         specs, folders = [member.run.spec for member in group], [member.folder for member in group]
         for index, trial in lab.evaluate_many(specs, folders, done, self._progress("evaluate", group)):
             batches[index].append(trial)
             if len(batches[index]) == CHUNK:
-                self._record(group[index], batches[index])
+                self._record(group[index], batches[index], policies[index])
                 batches[index] = []
-        for member, batch in zip(group, batches, strict=True):
-            self._record(member, batch)
+        for member, batch, policy in zip(group, batches, policies, strict=True):
+            self._record(member, batch, policy)
 
-    def _record(self, member: _Member, trials: Sequence[Trial]) -> None:
+    def _measured(self, member: _Member, policy: str) -> set[str]:
+        """Keys of the trials that earlier attempts recorded of this policy; one trained elsewhere may be another."""
+        store = self.study.store
+        if store.run(member.run.id).policy not in (None, policy):
+            return set()
+        return {trial.key for trial in store.trials(member.run.id)}
+
+    def _record(self, member: _Member, trials: Sequence[Trial], policy: str) -> None:
         if trials:
             with _noticing(member):
-                self.study.record(member.run.id, trials)
+                self.study.record(member.run.id, trials, policy)
 
     def _finish(self, member: _Member) -> None:
         if member.closed:

@@ -250,6 +250,31 @@ class TestLeases:
         assert store.heartbeat(run.id, run.lease_token, 60) == clock.time + 60
         assert taken(store, example.study).id != run.id
 
+    @pytest.mark.parametrize("back", [10_000, 86_400])
+    def test_a_clock_that_is_set_back_does_not_block_a_dead_workers_run(
+        self, store: Store, example: Any, clock: Any, back: float
+    ) -> None:
+        dead = taken(store, example.study, "dead", 60)
+        clock.forward(-back)
+        again = store.lease(example.study, "heir", 60, run_id=dead.id)
+        assert again is not None
+        with pytest.raises(LeaseLost):
+            store.append_trials(dead.id, [Trial("a", 1.0)], dead.lease_token)
+
+    def test_a_small_step_back_leaves_a_live_worker_its_run(self, store: Store, example: Any, clock: Any) -> None:
+        alive = taken(store, example.study, "alive", 60)
+        clock.forward(-50)
+        assert store.lease(example.study, "thief", 60, run_id=alive.id) is None
+        clock.forward(111)
+        assert store.lease(example.study, "heir", 60, run_id=alive.id) is not None
+
+    def test_a_heartbeat_after_a_clock_was_set_back_keeps_the_run(self, store: Store, example: Any, clock: Any) -> None:
+        alive = taken(store, example.study, "alive", 60)
+        for step in (-86_400, 59, -86_400, 2 * 86_400):
+            clock.forward(step)
+            assert store.heartbeat(alive.id, alive.lease_token, 60) == clock.time + 60
+            assert store.lease(example.study, "thief", 60, run_id=alive.id) is None
+
     def test_a_heartbeat_keeps_the_run(self, store: Store, example: Any, clock: Any) -> None:
         run = taken(store, example.study, "alive", 60)
         for _ in range(5):
@@ -445,6 +470,58 @@ class TestTrials:
         store.append_trials(example.runs[0], [Trial("a", 1.0)])
         assert store.append_trials(example.runs[1], [Trial("a", 0.0)]) == 1
 
+    def test_a_policy_that_was_trained_anew_is_measured_anew(self, store: Store, example: Any, clock: Any) -> None:
+        first = taken(store, example.study, "first", 60)
+        store.append_trials(first.id, [Trial("by hand", 0.5)])
+        store.append_trials(first.id, [Trial("a", 1.0), Trial("b", 1.0)], first.lease_token, policy="one")
+        clock.forward(61)
+        second = taken(store, example.study, "second", 60)
+        assert (second.id, second.policy, second.trials) == (first.id, "one", 3)
+        with pytest.raises(InvalidInput, match=r"already stored with score 1\.0, not 0\.0; .* `policy=`"):
+            store.append_trials(second.id, [Trial("a", 0.0)], second.lease_token)
+        assert store.append_trials(second.id, [Trial("a", 0.0)], second.lease_token, policy="two") == 1
+        assert store.trials(second.id) == [Trial("by hand", 0.5), Trial("a", 0.0)]
+        assert store.run(second.id).policy == "two"
+        for _ in range(2):
+            with pytest.raises(LeaseLost):
+                store.append_trials(first.id, [Trial("c", 1.0)], first.lease_token, policy="one")
+        store.tell(second.id, [Trial("b", 0.0)], lease_token=second.lease_token, policy="two")
+        assert [trial.key for trial in store.trials(second.id)] == ["by hand", "a", "b"]
+
+    def test_the_same_policy_goes_on_where_it_stopped(self, store: Store, example: Any, clock: Any) -> None:
+        first = taken(store, example.study, "first", 60)
+        store.append_trials(first.id, [Trial("unnamed", 1.0)], first.lease_token)
+        store.append_trials(first.id, [Trial("a", 1.0)], first.lease_token, policy="one")
+        clock.forward(61)
+        second = taken(store, example.study, "second", 60)
+        assert store.append_trials(second.id, [Trial("a", 1.0), Trial("b", 0.0)], second.lease_token, policy="one") == 1
+        assert [trial.key for trial in store.trials(second.id)] == ["unnamed", "a", "b"]
+
+    def test_an_outcome_of_another_policy_replaces_what_was_recorded(
+        self, store: Store, example: Any, clock: Any
+    ) -> None:
+        first = taken(store, example.study, "first", 60)
+        store.append_trials(first.id, [Trial("a", 1.0)], first.lease_token, policy="one")
+        clock.forward(61)
+        second = taken(store, example.study, "second", 60)
+        with pytest.raises(InvalidInput, match="no results yet"):  # and then nothing is removed either
+            store.tell(second.id, lease_token=second.lease_token, policy="two")
+        assert store.run(second.id).policy == "one"
+        store.tell(second.id, [Trial("b", 0.0)], lease_token=second.lease_token, policy="two")
+        assert store.trials(second.id) == [Trial("b", 0.0)]
+
+    def test_a_policy_is_named_by_who_holds_the_run(self, store: Store, example: Any) -> None:
+        with pytest.raises(InvalidInput, match="only the worker that holds a run names its policy"):
+            store.append_trials(example.runs[0], [Trial("a", 1.0)], policy="mine")
+        run = taken(store, example.study)
+        for name in ("", "x" * 500, 7):
+            with pytest.raises(InvalidInput, match="a policy's name"):
+                store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy=name)  # type: ignore[arg-type]
+        store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy="one")
+        store.finish(run.id, run.lease_token)
+        assert store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy="two") == 0  # done stays done
+        assert store.run(run.id).policy == "one"
+
     def test_a_done_run_takes_no_more(self, store: Store, example: Any) -> None:
         store.append_trials(example.runs[0], [Trial("a", 1.0)])
         store.finish(example.runs[0])
@@ -565,6 +642,23 @@ class TestExchange:
         run = taken(store, copy)
         store.append_trials(run.id, [Trial("fresh", 1.0)], run.lease_token)
         store.finish(run.id, run.lease_token)
+
+    def test_an_export_of_an_earlier_release_is_read(self, store: Store, example: Any, clock: Any) -> None:
+        fill(store, example, clock)
+        dumped = store.dump(example.study)
+        earlier = copy.deepcopy(dumped)
+        del earlier["evaluations"]
+        for run in earlier["runs"]:
+            for field in ("lease_seconds", "policy"):
+                del run[field]
+            for trial in run["trials"]:
+                del trial["attempt"]
+        loaded = store.dump(store.load(earlier, "earlier"))
+        for run in loaded["runs"]:
+            for trial in run["trials"]:
+                assert trial["attempt"] is None  # as if by hand: nobody can say which worker recorded it
+        without = [{**run, "trials": []} for run in loaded["runs"]]
+        assert without == [{**run, "trials": []} for run in dumped["runs"]]
 
     def test_a_spoilt_export_is_refused_whole(self, store: Store, example: Any, clock: Any) -> None:
         fill(store, example, clock)

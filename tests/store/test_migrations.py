@@ -44,6 +44,7 @@ def test_an_old_database_is_read_whole(old: Path) -> None:
         assert (runs[0].rounds, runs[0].trials, runs[0].mean, runs[0].worker) == ((0, 1), 2, 0.75, "first")
         assert (runs[1].error, runs[1].finished) == ("out of memory", 1_700_000_000.0)
         assert (runs[2].worker, runs[2].lease_expires) == ("third", 1_700_000_060.0)
+        assert runs[0].policy == ("weights" if written >= 4 else None)
         assert store.trials(runs[0].id) == [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)]
         assert store.scores(runs[2].id) == [Measurement(0.25, 20, ("camera",), "results.csv")]
         assert [attempt.outcome for attempt in store.attempts(runs[1].id)] == ["failed"]
@@ -73,6 +74,23 @@ def test_scores_of_people_are_read_from_version_3_on(old: Path) -> None:
         ]
         assert [trial.claimed for trial in queue[:6]] == [False, False, True, False, True, False]
         assert [row.entry.kind for row in store.entries(evaluation.id)] == ["score", "score", "score", "undo", "skip"]
+
+
+def test_a_lease_of_an_old_database_is_over_when_the_clock_was_set_back(old: Path) -> None:
+    taken = 1_700_000_000.0  # "third" took its run then, for a minute
+    for now, over in ((taken + 59, False), (taken + 60, True), (taken - 59, False), (taken - 86_400, True)):
+        with Store.open(old, clock=lambda now=now: now) as store:  # type: ignore[misc]
+            run = store.runs(store.study("old").id)[2]
+            assert run.worker == "third"
+            found = store.lease(store.study("old").id, "heir", 60, run_id=run.id)
+            assert (found is not None) == over
+            if found is not None:
+                break
+    with Store.open(old, clock=lambda: taken - 86_400) as store:
+        trial = next(
+            (t for e in store.evaluations(store.study("old").id) for t in store.queue(e.id) if t.claimed), None
+        )
+        assert trial is None  # who claimed one has gone home
 
 
 def test_an_old_database_goes_on(old: Path) -> None:

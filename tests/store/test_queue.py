@@ -124,6 +124,15 @@ class TestClaims:
         assert not store.queue(queue.id)[0].claimed
         assert claimed(store, queue, "hedy").code == queue.codes[0]
 
+    def test_a_clock_that_is_set_back_blocks_no_trial(self, store: Store, queue: Queue, clock: Any) -> None:
+        first = claimed(store, queue, "ada", 60)
+        clock.forward(-86_400)
+        assert not store.queue(queue.id)[0].claimed
+        assert claimed(store, queue, "grace", 60).code == first.code
+        assert claimed(store, queue, "ada", 60).code == queue.codes[1]
+        clock.forward(-86_400)
+        assert store.append_entries(queue.id, [(first.code, score("late", operator="hedy"))]) == 1
+
     def test_asking_again_extends_the_claim(self, store: Store, queue: Queue, clock: Any) -> None:
         for _ in range(3):
             claimed(store, queue, "ada", 60)
@@ -437,6 +446,8 @@ def test_an_older_database_gets_the_same_tables(address: str) -> None:
     with database.writing() as connection:
         for table in ("fsc_entries", "fsc_queue", "fsc_evaluations"):
             connection.execute(text(f"DROP TABLE {table}"))
+        for column in ("fsc_runs.lease_seconds", "fsc_runs.policy", "fsc_trials.attempt"):
+            connection.execute(text("ALTER TABLE {} DROP COLUMN {}".format(*column.split("."))))
         connection.execute(text("UPDATE fsc_meta SET value = '2' WHERE key = 'schema_version'"))
     migrations.prepare(database, create=False)
     assert described(database) == before

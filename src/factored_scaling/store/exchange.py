@@ -51,6 +51,7 @@ from factored_scaling.store.schema import studies as studies_table
 
 FORMAT = "factored-scaling study"
 VERSION = 1
+CLAIM_SECONDS = 1800.0  # of a claim whose export does not say
 _ROWS_PER_INSERT = 5000
 
 
@@ -134,13 +135,16 @@ def _load_round(connection: Connection, study: int, index: int, data: Any, where
 
 
 def _load_run(connection: Connection, study: int, round_ids: list[int], data: Any, where: str) -> None:
-    # exports made before runs could wait for their trials say nothing of it
-    run = checked({"trained": None, **data} if isinstance(data, Mapping) else data, WHOLE_RUN, where)
+    # earlier exports say nothing of what runs have learned since: to wait for trials, how long leases are, policies
+    later = dict.fromkeys(("trained", "lease_seconds", "policy"))
+    run = checked({**later, **data} if isinstance(data, Mapping) else data, WHOLE_RUN, where)
     spec: RunSpec = run["spec"]
     if spec.digest != run["digest"]:
         raise InvalidInput(f"the spec's digest is {spec.digest}, not {shown(run['digest'])}", where=f"{where}.digest")
     if (run["state"] == "running") != (run["lease_expires"] is not None):
         raise InvalidInput("a run has a lease exactly while it is running", where=f"{where}.lease_expires")
+    if run["state"] == "running" and run["lease_seconds"] is None:
+        run["lease_seconds"] = max(run["lease_expires"] - (run["started"] or 0.0), 0.0)
     if not run["placements"]:
         raise InvalidInput("a run belongs to at least one round", where=f"{where}.placements")
     own = {field: run[field] for field in RUN} | {"spec": to_json(spec.to_mapping(), "a run"), "digest": spec.digest}
@@ -171,7 +175,9 @@ def _load_evaluation(connection: Connection, study: int, number: int, data: Any,
     evaluation = int(made.scalar_one())
     for position, entry in enumerate(trials_told):
         place = f"{where}.queue[{position}]"
-        trial = checked(entry, QUEUED, place)
+        trial = checked({"claim_seconds": None, **entry} if isinstance(entry, Mapping) else entry, QUEUED, place)
+        if trial["claim_expires"] is not None and trial["claim_seconds"] is None:
+            trial["claim_seconds"] = CLAIM_SECONDS
         digest, said = trial.pop("run"), trial.pop("entries")
         if digest not in by_digest:
             raise InvalidInput(f"there is no run {shown(digest)}", where=f"{place}.run")
@@ -185,7 +191,8 @@ def _load_evaluation(connection: Connection, study: int, number: int, data: Any,
 
 
 def _part(part: str, data: Any, checks: Mapping[str, Check], where: str) -> Values:
-    row = checked(data, checks, where)
+    later = {"attempt": None} if part == "trials" else {}
+    row = checked({**later, **data} if isinstance(data, Mapping) else data, checks, where)
     try:
         return _measured(part, row)
     except FscError as error:
@@ -196,7 +203,7 @@ def _measured(part: str, row: Values) -> Values:
     """Trials and scores pass through the values that everything else is told with, and so through their checks."""
     if part == "trials":
         told = Trial(row["key"], row["score"], tuple(row["factor"]), row["setting"], row["note"])
-        return {**trial_values(told), "created": row["created"]}
+        return {**trial_values(told), "created": row["created"], "attempt": row["attempt"]}
     if part == "scores":
         mean = Measurement(row["score"], row["trials"], tuple(row["factor"]), row["source"])
         return {**score_values(mean), "created": row["created"]}

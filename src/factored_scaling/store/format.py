@@ -163,6 +163,8 @@ RUN: Mapping[str, Check] = {
     "started": _or_none(_number),
     "finished": _or_none(_number),
     "trained": _or_none(_number),
+    "lease_seconds": _or_none(_number),
+    "policy": _or_none(_name),
 }
 WHOLE_RUN: Mapping[str, Check] = {
     "digest": _text,
@@ -189,6 +191,7 @@ TRIAL: Mapping[str, Check] = {
     "setting": _text,
     "note": _text,
     "created": _number,
+    "attempt": _or_none(_whole),
 }
 SCORE: Mapping[str, Check] = {
     "factor": _names,
@@ -220,6 +223,7 @@ QUEUED: Mapping[str, Check] = {
     "state": _one_of(*get_args(QueueState)),
     "operator": _or_none(_name),
     "claim_expires": _or_none(_number),
+    "claim_seconds": _or_none(_number),
     "entries": _list,
 }
 ENTRY: Mapping[str, Check] = {

@@ -5,6 +5,9 @@ In between it may wait, trained, for people to measure it: no worker takes it th
 A lease is a promise to report back in time. Its token is the number of the attempt: once somebody else has taken the
 run over, the number has moved on, and whatever the late worker still says is refused. A worker that is late but was not
 replaced keeps its run: nothing is gained by throwing its work away.
+
+Clocks are set back now and then. A lease never ends later than its length from now, so one that ends much later was
+granted before the clock was set back, and is over: a dead worker's run would be blocked for as long as that.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ def take(
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
     _check_seconds(seconds)
     waiting = and_(runs.c.state == "pending", runs.c.trained.is_(None))
-    free = or_(waiting, and_(runs.c.state == "running", runs.c.lease_expires <= now))
+    over = is_over(runs.c.lease_expires, runs.c.lease_seconds, now)
+    free = or_(waiting, and_(runs.c.state == "running", over))
     while (found := _first(connection, study, free, run_id, index)) is not None:
         # the number of attempts tells whether another process took the run between the reading and the writing
         taken = connection.execute(
@@ -43,6 +47,7 @@ def take(
                 attempts=found.attempts + 1,
                 worker=worker,
                 lease_expires=now + seconds,
+                lease_seconds=seconds,
                 started=now,
                 error=None,
             )
@@ -58,8 +63,16 @@ def extend(connection: Connection, now: float, run_id: int, token: int, seconds:
     """Promise to report back within `seconds` from now; returns the new end of the lease."""
     _check_seconds(seconds)
     require_lease(require(connection, run_id, lock=True), token)
-    connection.execute(update(runs).where(runs.c.id == run_id).values(lease_expires=now + seconds))
+    values = {"lease_expires": now + seconds, "lease_seconds": seconds}
+    connection.execute(update(runs).where(runs.c.id == run_id).values(values))
     return now + seconds
+
+
+def is_over(
+    expires: ColumnElement[float | None], seconds: ColumnElement[float | None], now: float
+) -> ColumnElement[bool]:
+    """Whether a lease or claim for `seconds` has run out, or was granted before the clock was set back."""
+    return or_(expires <= now, expires > now + 2 * seconds)
 
 
 def end(
@@ -88,6 +101,7 @@ def end(
             state=states[outcome],
             attempts=number,
             lease_expires=None,
+            lease_seconds=None,
             worker=row.worker if outcome == "done" else None,
             error=error,
             finished=None if outcome == "released" else now,
@@ -108,8 +122,10 @@ def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> No
             raise _no_results(empty)
     if not rows:
         return
-    values: dict[str, Any] = {"state": "done", "lease_expires": None, "error": None, "finished": now}
-    ended = update(runs).where(runs.c.id == bindparam("run")).values(**values, attempts=bindparam("number"))
+    values: dict[str, Any] = {"state": "done", "lease_expires": None, "lease_seconds": None, "error": None}
+    ended = (
+        update(runs).where(runs.c.id == bindparam("run")).values(**values, finished=now, attempts=bindparam("number"))
+    )
     connection.execute(ended, [{"run": row.id, "number": row.attempts + (row.state != "running")} for row in rows])
     connection.execute(insert(attempts), [_attempt(row, now, "done", None) for row in rows])
 

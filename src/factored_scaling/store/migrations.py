@@ -65,9 +65,23 @@ def _add_evaluations(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_lease_seconds(connection: Connection) -> None:
+    real = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
+    for statement in (
+        f"ALTER TABLE fsc_runs ADD COLUMN lease_seconds {real}",
+        "ALTER TABLE fsc_runs ADD COLUMN policy TEXT",
+        "ALTER TABLE fsc_trials ADD COLUMN attempt INTEGER",
+        f"ALTER TABLE fsc_queue ADD COLUMN claim_seconds {real}",
+        # at most as long as since the run was taken; operators claim trials for half an hour
+        "UPDATE fsc_runs SET lease_seconds = lease_expires - started WHERE state = 'running'",
+        "UPDATE fsc_queue SET claim_seconds = 1800 WHERE claim_expires IS NOT NULL",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # MIGRATIONS[i] turns version i + 1 into version i + 2. A step never changes once released, and it names tables and
 # columns in SQL rather than through schema.py, which describes the newest version only.
-MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained, _add_evaluations]
+MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained, _add_evaluations, _add_lease_seconds]
 _ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
 
 

@@ -134,13 +134,14 @@ def claim(connection: Connection, now: float, evaluation: int, operator: str, se
         raise InvalidInput(f"a claim must last a number of seconds above 0, not {seconds!r}")
     if _require(connection, evaluation, lock=True).closed is not None:
         return None
-    mine = and_(queue.c.operator == operator, queue.c.claim_expires > now)
-    free = or_(queue.c.claim_expires.is_(None), queue.c.claim_expires <= now)
+    over = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, now)
+    mine = and_(queue.c.operator == operator, ~over)
+    free = or_(queue.c.claim_expires.is_(None), over)
     for condition in (mine, free):
         query = select(queue.c.id).where(queue.c.evaluation_id == evaluation, queue.c.state == "open", condition)
         found = connection.execute(query.order_by(queue.c.position).limit(1)).scalar()
         if found is not None:
-            values = {"operator": operator, "claim_expires": now + seconds}
+            values = {"operator": operator, "claim_expires": now + seconds, "claim_seconds": seconds}
             connection.execute(update(queue).where(queue.c.id == found).values(values))
             return read(connection, now, evaluation, queue.c.id == found)[0]
     return None
@@ -150,8 +151,10 @@ def unclaim(connection: Connection, now: float, evaluation: int, operator: str) 
     """Give back what the operator has not scored; returns how many trials that was."""
     _require(connection, evaluation, lock=True)
     held = and_(queue.c.evaluation_id == evaluation, queue.c.state == "open", queue.c.operator == operator)
-    found = connection.execute(select(queue.c.id).where(held, queue.c.claim_expires > now)).scalars().all()
-    connection.execute(update(queue).where(queue.c.id.in_(found)).values(operator=None, claim_expires=None))
+    over = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, now)
+    found = connection.execute(select(queue.c.id).where(held, ~over)).scalars().all()
+    given_back = {"operator": None, "claim_expires": None, "claim_seconds": None}
+    connection.execute(update(queue).where(queue.c.id.in_(found)).values(given_back))
     return len(found)
 
 
@@ -175,8 +178,9 @@ def tell(
         _require_state(row, entry, now)
         connection.execute(insert(entries).values(**values, evaluation_id=evaluation, queue_id=row.id, created=now))
         if entry.kind in _AFTER:
-            expires = now + claim_seconds if entry.kind == "undo" else None
-            after = {"state": _AFTER[entry.kind], "operator": entry.operator, "claim_expires": expires}
+            seconds = claim_seconds if entry.kind == "undo" else None
+            after = {"state": _AFTER[entry.kind], "operator": entry.operator, "claim_seconds": seconds}
+            after["claim_expires"] = None if seconds is None else now + seconds
             connection.execute(update(queue).where(queue.c.id == row.id).values(after))
         new += 1
     return new
@@ -272,9 +276,13 @@ def _require_state(row: Row[Any], entry: Entry, now: float) -> None:
     if entry.kind in ("score", "skip"):
         if row.state != "open":
             raise TrialTaken(f"is {row.state} already, by {row.operator}", where=where, hint="undo that first")
-        held = row.claim_expires is not None and row.claim_expires > now
-        if held and row.operator != entry.operator:
+        if _claimed(row, now) and row.operator != entry.operator:
             raise TrialTaken(f"{row.operator} is running it", where=where, hint="agree with them who scores it")
+
+
+def _claimed(row: Row[Any], now: float) -> bool:
+    """Whether the claim holds; one that ends much later than its length from now is older than the clock says."""
+    return row.claim_expires is not None and now < row.claim_expires <= now + 2 * row.claim_seconds
 
 
 def _known(connection: Connection, evaluation: int, trial: Row[Any], values: dict[str, Any]) -> bool:
@@ -328,7 +336,7 @@ def _queued(row: Row[Any], said: Sequence[Row[Any]], now: float) -> QueuedTrial:
         repeat=row.repeat,
         state=row.state,
         operator=row.operator,
-        claimed=row.state == "open" and row.claim_expires is not None and row.claim_expires > now,
+        claimed=row.state == "open" and _claimed(row, now),
         score=last.score if last is not None else None,
         ending=last.ending if last is not None else "",
         notes=notes,

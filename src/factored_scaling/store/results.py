@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, insert, select
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from factored_scaling.core.scores import Trial
 from factored_scaling.errors import InvalidInput
@@ -14,16 +14,27 @@ from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost
 from factored_scaling.store.rows import LONGEST_NAME, Document, Measurement, checked_text, to_json
 from factored_scaling.store.runs import require, rows_by_run
-from factored_scaling.store.schema import scores, trials
+from factored_scaling.store.schema import runs, scores, trials
 
 _KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
 _Values = dict[str, Any]
+_CORRECTION = "results never change; tell a correction under another name"
+_ANEW = ", or the trials of a policy that was trained anew with `policy=`"
 
 
-def append_trials(connection: Connection, now: float, run_id: int, told: Iterable[Trial], token: int | None) -> int:
+def append_trials(
+    connection: Connection,
+    now: float,
+    run_id: int,
+    told: Iterable[Trial],
+    token: int | None,
+    policy: str | None = None,
+) -> int:
     """Store the trials whose keys are new; returns how many."""
     wanted = _by_name((trial_values(trial) for trial in told), ("key",))
     run = _held(connection, run_id, token)
+    if policy is not None:
+        _name_policy(connection, run, token, policy)
     keys = [key for (key,) in wanted]
     known: list[Row[Any]] = []
     for start in range(0, len(keys), _KEYS_PER_QUERY):
@@ -32,7 +43,7 @@ def append_trials(connection: Connection, now: float, run_id: int, told: Iterabl
     fresh = _fresh(wanted, known, ("key",), run_id)
     if fresh and run.state == "done":
         raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
-    return _insert(connection, trials, fresh, run_id, now)
+    return _insert(connection, trials, [{**values, "attempt": token} for values in fresh], run_id, now)
 
 
 def append_scores(
@@ -58,12 +69,14 @@ def tell(
     token: int | None,
     kept: Iterable[Document],
     waits: bool,
+    policy: str | None,
 ) -> int:
     """Store an attempt's outcome and end it; returns how many trials and measurements were new."""
     run = require(connection, run_id)
     for kind, key, body in kept:  # before the run is locked: everybody locks a study before its runs
         studies.put_document(connection, now, run.study_id, kind, key, body)
-    new = append_trials(connection, now, run_id, told, token) + append_scores(connection, now, run_id, means, token)
+    new = append_trials(connection, now, run_id, told, token, policy)
+    new += append_scores(connection, now, run_id, means, token)
     if waits:
         leases.set_trained(connection, now, run_id, token)
     else:
@@ -106,6 +119,20 @@ def _held(connection: Connection, run_id: int, token: int | None) -> Row[Any]:
     return run
 
 
+def _name_policy(connection: Connection, run: Row[Any], token: int | None, policy: str) -> None:
+    """Say which policy the run's trials are of; what workers recorded of another one is removed."""
+    checked_text(policy, "a policy's name", longest=LONGEST_NAME, empty=False)
+    if token is None:
+        hint = "ask for the run first, or leave the policy out"
+        raise InvalidInput("only the worker that holds a run names its policy", where=f"run {run.id}", hint=hint)
+    if run.state != "running" or run.policy == policy:
+        return
+    if run.policy is not None:
+        by_workers = trials.c.attempt.is_not(None)
+        connection.execute(delete(trials).where(trials.c.run_id == run.id, by_workers))
+    connection.execute(update(runs).where(runs.c.id == run.id).values(policy=policy))
+
+
 def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:
     """What is told, each thing once; the same name for different things is an error."""
     wanted: dict[tuple[str, ...], _Values] = {}
@@ -132,7 +159,7 @@ def _fresh(
                 raise InvalidInput(
                     f"{_label(label)} is already stored with {field} {stored[field]!r}, not {value!r}",
                     where=f"run {run_id}",
-                    hint="results never change; tell a correction under another name",
+                    hint=_CORRECTION if "source" in name else _CORRECTION + _ANEW,
                 )
     return list(fresh.values())
 

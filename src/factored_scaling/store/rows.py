@@ -75,6 +75,8 @@ class RunRow:
     finished: float | None
     # when its policy was ready, for runs that are trained first and measured by people later
     trained: float | None
+    # the policy whose trials workers recorded, where they named one
+    policy: str | None = None
 
     @property
     def seed(self) -> int:

@@ -189,4 +189,5 @@ def _run_row(places: list[Row[Any]], index: int | None) -> RunRow:
         started=row.started,
         finished=row.finished,
         trained=row.trained,
+        policy=row.policy,
     )

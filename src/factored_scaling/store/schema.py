@@ -64,6 +64,10 @@ runs = Table(
     Column("finished", Double),
     # when training was over: a pending run with this set waits for trials, and no worker takes it
     Column("trained", Double),
+    # for how long the lease was granted: one that ends much later is from before the clock was set back
+    Column("lease_seconds", Double),
+    # names the policy whose trials workers recorded, where they named one
+    Column("policy", Text),
     UniqueConstraint("study_id", "digest"),
     CheckConstraint("state IN ('pending', 'running', 'done', 'failed')"),
 )
@@ -105,6 +109,8 @@ trials = Table(
     Column("setting", Text, nullable=False),
     Column("note", Text, nullable=False),
     Column("created", Double, nullable=False),
+    # the lease under which a worker recorded it; none: by hand
+    Column("attempt", Integer),
     UniqueConstraint("run_id", "key"),
     CheckConstraint("score >= 0 AND score <= 1"),
 )
@@ -166,6 +172,7 @@ queue = Table(
     Column("state", Text, nullable=False),
     Column("operator", Text),
     Column("claim_expires", Double),
+    Column("claim_seconds", Double),
     UniqueConstraint("evaluation_id", "code"),
     UniqueConstraint("evaluation_id", "position"),
     CheckConstraint("state IN ('open', 'scored', 'skipped')"),

@@ -246,21 +246,28 @@ class Store:
         *,
         documents: Iterable[Document] = (),
         waits: bool = False,
+        policy: str | None = None,
     ) -> int:
         """Store the whole outcome of an attempt and end it: the run is done. Returns how many results were new.
 
         With `waits` the run is trained instead and waits for results of people. `documents` are kept with the study.
-        Tokens and repeated calls count as in `append_trials`, `append_scores` and `finish`.
+        Tokens, `policy` and repeated calls count as in `append_trials`, `append_scores` and `finish`.
         """
-        return self._write(results.tell, run_id, trials, means, lease_token, documents, waits)
+        return self._write(results.tell, run_id, trials, means, lease_token, documents, waits, policy)
 
-    def append_trials(self, run_id: int, trials: Iterable[Trial], lease_token: int | None = None) -> int:
+    def append_trials(
+        self, run_id: int, trials: Iterable[Trial], lease_token: int | None = None, *, policy: str | None = None
+    ) -> int:
         """Store trials, all or none; returns how many were new.
 
         A key told again with the same content counts once; with another content it is an error. A run that is done
         takes no new ones. With a token, LeaseLost when the run was taken over; without, the trials are by hand.
+
+        A worker may name the `policy` that it measures, for example by a digest of its weights. Where an earlier
+        attempt recorded trials of a policy of another name, those are removed: the policy was trained anew, and one
+        run never holds trials of two. Trials by hand stay.
         """
-        return self._write(results.append_trials, run_id, trials, lease_token)
+        return self._write(results.append_trials, run_id, trials, lease_token, policy)
 
     def trials(self, run_id: int) -> list[Trial]:
         """The run's trials in the order in which they were told."""

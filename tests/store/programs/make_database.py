@@ -1,4 +1,4 @@
-"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v3.db`.
+"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v4.db`.
 
 Run it once, with the release that introduces the version, and never again: later ones must read what it wrote.
 """
@@ -27,7 +27,8 @@ def main(path: Path) -> None:
         planned_ids = store.add_runs(study, 0, planned)
         done = store.lease(study, "first", 60)
         assert done is not None
-        store.append_trials(done.id, [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)], done.lease_token)
+        trials = [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)]
+        store.append_trials(done.id, trials, done.lease_token, policy="weights")
         store.finish(done.id, done.lease_token)
         failed = store.lease(study, "second", 60)
         assert failed is not None

@@ -19,7 +19,7 @@ from factored_scaling.store.schema import runs, scores, trials
 _KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
 _Values = dict[str, Any]
 _CORRECTION = "results never change; tell a correction under another name"
-_ANEW = ", or the trials of a policy that was trained anew with `policy=`"
+_ANEW = "; name a policy that was trained anew with `policy=`"
 
 
 def append_trials(
@@ -40,7 +40,8 @@ def append_trials(
     for start in range(0, len(keys), _KEYS_PER_QUERY):
         some = trials.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
         known += connection.execute(select(trials).where(trials.c.run_id == run_id, some)).all()
-    fresh = _fresh(wanted, known, ("key",), run_id)
+    hint = _CORRECTION if token is None or policy is not None else _CORRECTION + _ANEW
+    fresh = _fresh(wanted, known, ("key",), run_id, hint)
     if fresh and run.state == "done":
         raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
     return _insert(connection, trials, [{**values, "attempt": token} for values in fresh], run_id, now)
@@ -54,7 +55,7 @@ def append_scores(
     wanted = _by_name((score_values(measurement) for measurement in told), name)
     run = _held(connection, run_id, token)
     known = connection.execute(select(scores).where(scores.c.run_id == run_id)).all()
-    fresh = _fresh(wanted, known, name, run_id)
+    fresh = _fresh(wanted, known, name, run_id, _CORRECTION)
     if fresh and token is not None and run.state == "done":
         raise lost(run)  # a person ended the run; only a person adds another opinion
     return _insert(connection, scores, fresh, run_id, now)
@@ -144,7 +145,7 @@ def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ..
 
 
 def _fresh(
-    wanted: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int
+    wanted: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int, hint: str
 ) -> list[_Values]:
     """What is not stored yet; what is stored must be the same as what is told."""
     fresh = dict(wanted)
@@ -159,7 +160,7 @@ def _fresh(
                 raise InvalidInput(
                     f"{_label(label)} is already stored with {field} {stored[field]!r}, not {value!r}",
                     where=f"run {run_id}",
-                    hint=_CORRECTION if "source" in name else _CORRECTION + _ANEW,
+                    hint=hint,
                 )
     return list(fresh.values())
 

@@ -200,6 +200,8 @@ def close(connection: Connection, now: float, evaluation: int, early: bool) -> i
     if not by_run and not early:
         hint = "closed early, the queue is dropped and another can be made"
         raise InvalidInput("every trial was left out", where=f"evaluation {header.number}", hint=hint)
+    # in the order in which an import locks them, so that neither waits for the other
+    by_run = dict(sorted(by_run.items()))
     done = [run_id for run_id in by_run if require_run(connection, run_id, lock=True).state == "done"]
     if done and not early:
         what = f"run {done[0]} was finished otherwise meanwhile and takes no more trials"

@@ -76,8 +76,11 @@ def tell(
     run = require(connection, run_id)
     for kind, key, body in kept:  # before the run is locked: everybody locks a study before its runs
         studies.put_document(connection, now, run.study_id, kind, key, body)
-    new = append_trials(connection, now, run_id, told, token, policy)
-    new += append_scores(connection, now, run_id, means, token)
+    listed, measured, new = list(told), list(means), 0
+    if listed or policy is not None:
+        new += append_trials(connection, now, run_id, listed, token, policy)
+    if measured:
+        new += append_scores(connection, now, run_id, measured, token)
     if waits:
         leases.set_trained(connection, now, run_id, token)
     else:

@@ -32,6 +32,7 @@ from factored_scaling.study import Study
 from factored_scaling.trainers import load_trainer
 from factored_scaling.trainers.command import CommandSettings
 from factored_scaling.trainers.embeddings import similarities
+from factored_scaling.work import WorkOptions, carry_out
 
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 COMMAND = [sys.executable, str(PROGRAM), "--episodes", "{episodes_file}", "--seed", "{seed}", "--out", "{folder}"]
@@ -116,6 +117,33 @@ def test_two_commands_train_and_measure(tmp_path: Path) -> None:
     (tmp_path / "run" / "evaluate.finished.json").unlink()
     with pytest.raises(InvalidInput, match=r"evaluation\.json: the evaluation left no scores"):
         silent.outcome(RUN, tmp_path / "run", ("lighting",), Heard())
+
+
+def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path: Path) -> None:
+    spec = StudySpec({"lighting": 4, "camera_pose": 4}, construction="one", points=2, policy=RUN.policy)
+    write = "import json, os; json.dump({'scores': {'lighting': 0.9}}, open(os.environ['FSC_RESULT'], 'w'))"
+    made = trainer(tmp_path, "--score", "none", evaluate=[sys.executable, "-c", write])
+
+    class Line:
+        """Another worker takes the run over while this one measures."""
+
+        stopping = False
+
+        def say(self, message: Any) -> None:
+            if message[0] == "evaluate" and rightful.run(run.id).worker != "rightful":
+                rightful.take(run.id, "rightful")
+
+        def check(self) -> None: ...
+
+    with Study.create(spec, tmp_path / "study.db") as study, Study.open(tmp_path / "study.db") as rightful:
+        run = study.ask(lease_seconds=0.01)[0]
+        options = WorkOptions(lease_seconds=600, proxy=False)  # no heartbeat comes in time
+        carry_out(study, run, made, Line(), options)  # type: ignore[arg-type]
+        row = study.run(run.id)
+        assert (row.state, row.worker, row.trials, row.scores) == ("running", "rightful", 0, 0)
+        assert study.store.documents(study.id) == []
+        rightful.tell(run.id, 0.1)
+        assert [one.score for one in study.results().rows] == [0.1]
 
 
 def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:

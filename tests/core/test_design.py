@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from factored_scaling import Dataset, Episode, InvalidInput, RunSpec, StudySpec, plan
 from factored_scaling.core.design import (
+    count_policies,
     curve_sizes,
     demos_at,
     nested_order,
     split,
-    training_set,
+    training_sets,
     trials_per_policy,
 )
 
@@ -43,6 +44,34 @@ def test_shared_policies_count_once(construction: str, count: int, points: int, 
     assert len(plan(StudySpec(factors(count), construction=construction, points=points))) == policies
     curves = {"one": count, "pair": comb(count, 2), "group": ceil(count / 2)}[construction]
     assert policies == curves * (points - 1) + 1
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.sampled_from(["one", "pair", "group", "screen"]),
+    st.integers(2, 8),
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.none() | st.integers(1, 12),
+)
+@settings(deadline=None, max_examples=300)
+def test_policies_are_counted_as_they_are_planned(
+    sizes: list[int], construction: str, points: int, nominal: int, seeds: int, policies: int | None
+) -> None:
+    """Small factors are where different combinations come to the same training set."""
+    if construction == "pair" and len(sizes) < 2:
+        construction = "one"
+    named = {f"f{index}": size for index, size in enumerate(sizes)}
+    spec = StudySpec(
+        named, nominal=nominal, construction=construction, points=points, seeds=seeds, policies=policies, group_size=3
+    )
+    assert count_policies(spec) == len(plan(spec))
+
+
+def test_policies_of_many_factors_are_counted() -> None:
+    spec = StudySpec(factors(100))
+    counts = {name: count_policies(spec.changed(construction=name)) for name in ("one", "pair", "group", "screen")}
+    assert counts == {"one": 301, "pair": comb(100, 2) * 3 + 1, "group": 151, "screen": 101}
 
 
 def test_every_seed_trains_its_own_policies() -> None:
@@ -191,7 +220,7 @@ def test_a_plan_is_the_same_everywhere() -> None:
 
 def test_a_training_set_needs_the_episodes_it_names() -> None:
     with pytest.raises(InvalidInput, match="31 demos of 'f0' asked for, 30 at hand"):
-        training_set(Dataset.of_sizes(factors(1)), {"f0": 31}, seed=0)
+        training_sets(Dataset.of_sizes(factors(1)), [({"f0": 31}, 0)])
     with pytest.raises(InvalidInput, match="asked for"):
         plan(StudySpec(factors(2)), Dataset.of_sizes(factors(2, demos=29)))
 

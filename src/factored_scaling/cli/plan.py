@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings
 from factored_scaling.cli.target import study_argument
-from factored_scaling.core.design import PlannedRun, plan, trials_per_policy
+from factored_scaling.core.design import PlannedRun, count_policies, plan, trials_per_policy
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
 
@@ -57,8 +59,13 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
         return
     print_table(f"{spec.name}: {len(shown)} policies", _columns(spec), [_row(i, r) for i, r in enumerate(shown, 1)])
     each = trials if trials is not None else trials_per_policy(spec)
-    print_table("What each construction costs", *_costs(chosen, each))
-    _print_regret(chosen, each)
+    totals: dict[str, int] = {
+        name: count_policies(chosen.changed(construction=name, policies=None))
+        for name in CONSTRUCTIONS
+        if name != "pair" or len(chosen.names) > 1
+    }
+    print_table("What each construction costs", *_costs(chosen, totals | {chosen.construction: len(runs)}, each))
+    _print_regret(chosen, totals, each)
     if len(spec.names) > 1 and chosen.construction != "screen" and len(chosen.combinations()) == 1:
         print_warnings(["all factors share the only curve, so its policies do not tell them apart; `one` would"])
 
@@ -75,21 +82,17 @@ def _row(number: int, run: PlannedRun) -> list[str]:
     return [str(number), *(str(count) for count in run.demos.values()), str(total), str(run.spec.seed), gives]
 
 
-def _costs(chosen: StudySpec, trials: int | None) -> tuple[list[str], list[list[str]]]:
+def _costs(chosen: StudySpec, totals: Mapping[str, int], trials: int | None) -> tuple[list[str], list[list[str]]]:
     rows = []
-    for construction in CONSTRUCTIONS:
-        if construction == "pair" and len(chosen.names) < 2:
-            continue
-        own = construction == chosen.construction
-        other = chosen if own else chosen.changed(construction=construction, policies=None)
-        policies = len(plan(other))
-        curves = "–" if construction == "screen" else str(len(other.combinations()))
+    for construction, policies in totals.items():
+        curves = "–" if construction == "screen" else str(len(chosen.changed(construction=construction).combinations()))
         rollouts = [f"{policies * trials:,}"] if trials is not None else []
+        own = construction == chosen.construction
         rows.append([construction, curves, str(policies), *rollouts, "← this plan" if own else ""])
     return ["construction", "curves", "policies", *(["rollouts"] if trials is not None else []), ""], rows
 
 
-def _print_regret(chosen: StudySpec, trials: int | None) -> None:
+def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | None) -> None:
     """What the benchmark's worlds say of so many policies, for the constructions that were measured."""
     from factored_scaling.bench.expected import MANY_TRIALS, expected_equal, expected_regret, regime_for, table
 
@@ -97,10 +100,9 @@ def _print_regret(chosen: StudySpec, trials: int | None) -> None:
     if count == 1:  # there is nothing to split
         return
     known = table()["regret"][regime]
-    totals = {name: len(plan(chosen.changed(construction=name, policies=None))) for name in known}
     columns = [name for name in CONSTRUCTIONS if name in known]
     rows = []
-    for policies in sorted({1, 2, 3, 4, 6, 8, 10, 13, *(total for total in totals.values() if total <= 32)}):
+    for policies in sorted({1, 2, 3, 4, 6, 8, 10, 13, *(totals[name] for name in known if totals[name] <= 32)}):
         cells = []
         for name in columns:
             measured = [row[0] for rows_of in known[name].values() for row in rows_of]

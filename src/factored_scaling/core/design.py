@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from factored_scaling.core.dataset import Dataset
@@ -26,7 +27,7 @@ class RunSpec:
     seed: int = 0
     task: str | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A name for the content, the same on every machine."""
         return hashlib.sha256(json.dumps(self.to_mapping(), sort_keys=True).encode()).hexdigest()[:16]
@@ -117,19 +118,35 @@ def nested_order(dataset: Dataset, factor: str | None, seed: int) -> tuple[str, 
     The order depends on the seed, the factor's name and the episodes' ids alone: adding episodes of another factor
     does not change it.
     """
-    ids = [episode.id for episode in dataset.subset(factor)]
+    return _order([episode.id for episode in dataset.subset(factor)], factor, seed)
+
+
+def _order(ids: Iterable[str], factor: str | None, seed: int) -> tuple[str, ...]:
     return tuple(sorted(ids, key=lambda id_: hashlib.sha256(f"{seed}\0{factor}\0{id_}".encode()).digest()))
 
 
-def training_set(dataset: Dataset, demos: Mapping[str, int], seed: int) -> tuple[str, ...]:
-    """All nominal episodes and `demos[factor]` of each factor, nested for one seed."""
-    chosen = [episode.id for episode in dataset.subset(None)]
-    for factor, count in demos.items():
-        order = nested_order(dataset, factor, seed)
-        if count > len(order):
-            raise InvalidInput(f"{count} demos of {factor!r} asked for, {len(order)} at hand")
-        chosen += order[:count]
-    return tuple(chosen)
+def training_sets(dataset: Dataset, wanted: Sequence[tuple[Mapping[str, int], int]]) -> list[tuple[str, ...]]:
+    """For every demos per factor and seed: all nominal episodes and `demos[factor]` of each factor, nested for a seed.
+
+    A factor's episodes are put in order once per seed.
+    """
+    ids: dict[str | None, list[str]] = {}
+    for episode in dataset.episodes:
+        ids.setdefault(episode.factor, []).append(episode.id)
+    made: dict[int, tuple[str, ...]] = {}
+    by_seed = sorted(range(len(wanted)), key=lambda place: wanted[place][1])
+    for seed, places in itertools.groupby(by_seed, key=lambda place: wanted[place][1]):
+        orders: dict[str, tuple[str, ...]] = {}
+        for place in places:
+            chosen = list(ids.get(None, ()))
+            for factor, count in wanted[place][0].items():
+                if factor not in orders:
+                    orders[factor] = _order(ids.get(factor, ()), factor, seed)
+                if count > len(orders[factor]):
+                    raise InvalidInput(f"{count} demos of {factor!r} asked for, {len(orders[factor])} at hand")
+                chosen += orders[factor][:count]
+            made[place] = tuple(chosen)
+    return [made[place] for place in range(len(wanted))]
 
 
 def demos_at(spec: StudySpec, combination: Combination, n: int) -> dict[str, int]:
@@ -149,11 +166,24 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
     """
     data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
     sets = list((_screen_sets if spec.construction == "screen" else _curve_sets)(spec))[: spec.policies]
-    return tuple(
-        PlannedRun(run_spec(spec, data, demos, seed), demos, points)
-        for seed in range(spec.first_seed, spec.first_seed + spec.seeds)
-        for demos, points in sets
-    )
+    seeds = range(spec.first_seed, spec.first_seed + spec.seeds)
+    specs = iter(run_specs(spec, data, [(demos, seed) for seed in seeds for demos, _ in sets]))
+    return tuple(PlannedRun(next(specs), demos, points) for _ in seeds for demos, points in sets)
+
+
+def count_policies(spec: StudySpec) -> int:
+    """How many policies `plan` lists: training sets are told apart by the factors that they lack some of."""
+    if spec.construction == "screen":
+        sets = sum(1 for _ in _screen_sets(spec))
+    else:
+        sizes, thinned = spec.sizes, set()
+        for combination in spec.combinations():
+            whole = {name: sizes[name] for name in combination.factors}
+            for n in curve_sizes(combination.size, spec.points):
+                if n + combination.base > 0:
+                    thinned.add(frozenset(split(n, whole).items() - whole.items()))
+        sets = len(thinned)
+    return spec.seeds * (sets if spec.policies is None else min(sets, spec.policies))
 
 
 def _curve_sets(spec: StudySpec) -> Iterator[tuple[dict[str, int], tuple[CurvePoint, ...]]]:
@@ -188,7 +218,13 @@ def _screen_sets(spec: StudySpec) -> Iterator[tuple[dict[str, int], tuple[CurveP
 
 def run_spec(spec: StudySpec, dataset: Dataset, demos: Mapping[str, int], seed: int) -> RunSpec:
     """The run that trains on `demos` of each factor with this seed."""
-    return run_on(spec, training_set(dataset, demos, seed), seed)
+    return run_specs(spec, dataset, [(demos, seed)])[0]
+
+
+def run_specs(spec: StudySpec, dataset: Dataset, wanted: Sequence[tuple[Mapping[str, int], int]]) -> list[RunSpec]:
+    """The runs that train on these demos of each factor with these seeds."""
+    sets = training_sets(dataset, wanted)
+    return [run_on(spec, episodes, seed) for episodes, (_, seed) in zip(sets, wanted, strict=True)]
 
 
 def run_on(spec: StudySpec, episodes: Iterable[str], seed: int) -> RunSpec:

@@ -47,11 +47,11 @@ def _next(half: int, together: Sequence[Sequence[int]], alone: Sequence[int]) ->
     # half the derivative of the sum by every z
     pull = [sum(t * z for t, z in zip(row, signs, strict=True)) + count * alone[i] for i, row in enumerate(together)]
     while True:
+        kept = [(into, pull[into]) for into in range(count) if signs[into] > 0]
         swaps = [
-            (pull[out] - pull[into] - 2 * together[out][into], out, into)
-            for out in range(count)
-            for into in range(count)
-            if signs[out] < 0 < signs[into]
+            min((pull[out] - own - 2 * row[into], out, into) for into, own in kept)
+            for out, row in enumerate(together)
+            if kept and signs[out] < 0
         ]
         change, out, into = min(swaps, default=(0, 0, 0))
         if change >= 0:

@@ -70,14 +70,15 @@ def write_spec(spec: StudySpec, path: Path) -> None:
 
 def read_results(path: Path, spec: StudySpec) -> Results:
     """A results.csv, checked row by row against the study. `-` reads standard input."""
-    from factored_scaling.core.results import Results, resolve
+    from factored_scaling.core.results import Results, resolver
 
     text, name = read_text(path), _name(path)
     try:
-        rows = [(place, _csv_row(cells, place)) for place, cells in csv_table(text, _check_header)]
-        results = Results.from_rows([row for _, row in rows], [place for place, _ in rows])
+        table = csv_table(text, _check_header)
+        results = Results.from_rows((_csv_row(cells, place) for place, cells in table), [place for place, _ in table])
+        check = resolver(spec)
         for row in results.rows:
-            resolve(spec, row)
+            check(row)
     except InvalidInput as error:
         raise error.at(name) from None
     return results
@@ -85,10 +86,12 @@ def read_results(path: Path, spec: StudySpec) -> Results:
 
 def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
     """Rows as a results.csv in the general form, one `demos:NAME` column per factor."""
-    from factored_scaling.core.results import resolve
+    from factored_scaling.core.results import resolver
+
+    resolved = resolver(spec)
 
     def cells(row: Row) -> list[object]:
-        demos, _ = resolve(spec, row)
+        demos, _ = resolved(row)
         return [*demos, "+".join(row.factor), float(row.score), row.trials, row.seed]
 
     header = [*(f"demos:{name}" for name in spec.names), "factor", "score", "trials", "seed"]
@@ -278,17 +281,20 @@ def _check_header(header: Sequence[str], place: str) -> None:
 
 def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for column, cell in cells.items():
-        if not cell:
+    demos: dict[str, int] = {}
+    column = ""
+    try:
+        for column, cell in cells.items():
             if column.startswith("demos:"):
-                raise InvalidInput("missing", where=f"{place}, column {column}", hint="0 where none was used")
-            continue
-        if column.startswith("demos:"):
-            row.setdefault("demos", {})[column[6:]] = whole_cell(cell, f"{place}, column {column}")
-        elif column in ("n", "trials", "seed"):
-            row[column] = whole_cell(cell, f"{place}, column {column}")
-        elif column == "score":
-            row[column] = share_cell(cell, f"{place}, column {column}")
-        else:
-            row[column] = cell
-    return row
+                if not cell:
+                    raise InvalidInput("missing", hint="0 where none was used")
+                demos[column[6:]] = whole_cell(cell, "")
+            elif not cell:
+                continue
+            elif column in ("n", "trials", "seed"):
+                row[column] = whole_cell(cell, "")
+            else:
+                row[column] = share_cell(cell, "") if column == "score" else cell
+    except InvalidInput as error:
+        raise error.at(f"{place}, column {column}") from None
+    return row | {"demos": demos} if demos else row

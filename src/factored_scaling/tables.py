@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from factored_scaling.core.checks import percentage, shown
 from factored_scaling.errors import InvalidInput, suggest
@@ -74,7 +75,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
                 column = header[len(cells)] if len(cells) < len(header) else str(len(header) + 1)
                 what = f"{len(cells)} cells where the header has {len(header)}"
                 raise InvalidInput(what, where=f"{place}, column {column}", hint="one cell per column")
-            rows.append((place, dict(zip(header, (_read(cell) for cell in cells), strict=True))))
+            rows.append((place, dict(zip(header, [_read(cell) for cell in cells], strict=True))))
     except csv.Error as error:
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None
@@ -83,6 +84,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
     return rows
 
 
+@lru_cache(maxsize=4096)  # large files repeat themselves
 def whole_cell(cell: str, where: str) -> int:
     """A whole number of at least 0."""
     if not _WHOLE.fullmatch(cell) or len(cell) > 15:
@@ -90,6 +92,7 @@ def whole_cell(cell: str, where: str) -> int:
     return int(cell)
 
 
+@lru_cache(maxsize=4096)
 def share_cell(cell: str, where: str) -> float:
     """A score from 0 to 1."""
     if not _NUMBER.fullmatch(cell):

@@ -199,6 +199,18 @@ def test_refits_are_the_same_for_the_same_seed() -> None:
     assert first.b.shape == (100, 3)
 
 
+def test_many_scores_are_redrawn_less_often() -> None:
+    def crowded(count: int) -> Curve:
+        n = [0, 20, 40, 60] * (count // 4)
+        scores = np.random.default_rng(count).binomial(50, [0.3, 0.4, 0.5, 0.6] * (count // 4)) / 50
+        return fit_power_law(points_of(n, scores.tolist(), 50))
+
+    few, many, most = crowded(740), crowded(7500), crowded(40_000)
+    assert [refit([curve]).b.shape for curve in (few, many, most)] == [(2000, 1), (200, 1), (100, 1)]
+    assert refit([many]).b.mean() == pytest.approx(many.b, abs=3 * float(refit([many]).b.std()))
+    assert refit([many]).b.std() == pytest.approx(refit([few]).b.std() * (740 / 7500) ** 0.5, rel=0.25)
+
+
 def test_refits_without_any_noise_repeat_the_fit() -> None:
     curves = [fit_power_law(points_of([0, 60], [0.3, 0.6])), fit_power_law(points_of([0, 60], [0.6, 0.3]))]
     refits = refit(curves, 5)

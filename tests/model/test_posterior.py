@@ -10,7 +10,8 @@ import pytest
 from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
 from factored_scaling.model.allocate import optimize_allocation
-from factored_scaling.model.likelihood import LogLikelihood, observe
+from factored_scaling.model.likelihood import LogLikelihood
+from factored_scaling.model.observations import observe
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior, probability_at_least
 from factored_scaling.model.prior import NEAR, Floats, draw_mixture
 from factored_scaling.model.response import Parameters, size_of

@@ -207,7 +207,7 @@ def _print_answer(
         for row in rows:
             row.insert(2, str(held.episodes.count(row[0])))
     if answer.summary is not None:
-        scored = [bool(answer.summary.measured(curve.factor)) for curve in answer.summary.curves]
+        scored = [answer.summary.is_measured(curve.factor) for curve in answer.summary.curves]
         columns += [*(["success now"] if any(scored) else []), "gain if all", "P(best)"]
         for row, curve, known in zip(rows, answer.summary.curves, scored, strict=True):
             row += [percent(curve.now.mean) if known else "–"] if any(scored) else []

@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 FLOOR = 0.001  # of 1 − S where the number of trials is unknown
 _LARGEST_LOG = math.log(sys.float_info.max)
 _FLAT = 1e-12  # an exponent this near to 0 is rounding of a constant score
+_MOST_DRAWS = 1_500_000  # of a curve's scores over all refits
+_FEWEST = 100  # refits
+_AT_ONCE = 4_000_000  # scores drawn before they are fitted, to bound the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +121,31 @@ def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Ref
 
     A score over known trials is drawn from its Beta posterior (Jeffreys). What scatter around the curves the trials do
     not explain is training noise, estimated over all curves together and added. With neither trials nor a third
-    point there is nothing to learn the noise from, and every replicate equals the fit.
+    point there is nothing to learn the noise from, and every replicate equals the fit. Where a curve has more
+    than 750 scores there are fewer replicates, down to 100: so many leave little to be uncertain of.
     """
     rng = np.random.default_rng(seed)
     points = [curve.points for curve in curves]
     sizes, _, keep = _arrays(points)
     scores, trials = _padded([p.score for p in points], keep), _padded([_known(p) for p in points], keep)
     known = trials > 0
-    draws = np.broadcast_to(scores, (replicates, *scores.shape)).copy()
-    successes = np.where(known, scores * trials, 1.0)
-    failures = np.where(known, trials - scores * trials, 1.0)
-    draws[:, known] = rng.beta(successes[known] + 0.5, failures[known] + 0.5, size=(replicates, int(known.sum())))
-    noise = training_noise(curves)
-    if noise > 0:
-        draws += noise * rng.standard_normal(draws.shape)
+    successes = np.where(known, scores * trials, 1.0)[known]
+    failures = np.where(known, trials - scores * trials, 1.0)[known]
     floor = np.where(known, 0.5 / np.maximum(trials, 1.0), FLOOR)
-    log_failures = np.log(np.clip(1.0 - draws, floor, 1.0))
-    log_a, b, _ = _least_squares(sizes, log_failures, keep)
-    return Refits(tuple(curves), log_a, b)
+    noise = training_noise(curves)
+    replicates = min(replicates, max(_FEWEST, _MOST_DRAWS // keep.shape[1]))
+    fits = []
+    for count in _chunks(replicates, max(1, _AT_ONCE // keep.size)):
+        draws = np.broadcast_to(scores, (count, *scores.shape)).copy()
+        draws[:, known] = rng.beta(successes + 0.5, failures + 0.5, size=(count, successes.size))
+        if noise > 0:
+            draws += noise * rng.standard_normal(draws.shape)
+        fits.append(_least_squares(sizes, np.log(np.clip(1.0 - draws, floor, 1.0)), keep))
+    return Refits(tuple(curves), np.concatenate([fit[0] for fit in fits]), np.concatenate([fit[1] for fit in fits]))
+
+
+def _chunks(total: int, size: int) -> list[int]:
+    return [min(size, total - start) for start in range(0, total, size)]
 
 
 def training_noise(curves: Sequence[Curve]) -> float:

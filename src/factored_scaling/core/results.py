@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from factored_scaling.core.checks import percentage, real, shown, whole
+from factored_scaling.core.checks import LARGEST, percentage, real, shown, whole
 from factored_scaling.core.design import demos_at, split
 from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import Combination, StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, suggest
 
 Conditions = frozenset[tuple[str, ...]]  # what was varied in trials
-_COLUMNS = ("demos", "combination", "n", "score", "trials", "seed", "factor")
+_COLUMNS = dict.fromkeys(("demos", "combination", "n", "score", "trials", "seed", "factor"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +101,13 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
     combinations = spec.combinations()
     sizes = spec.sizes
     full = tuple(sizes.values())
-    given = [dict(zip(sizes, policy.demos, strict=True)) for policy in policies]
-    thinned = [{name for name, count in demos.items() if count != sizes[name]} for demos in given]
+    sets = dict.fromkeys(policy.demos for policy in policies)
     used: set[int] = set()
     lacking: dict[int, Conditions] = {}
     curves = []
     for index, combination in enumerate(combinations):
-        places = {
-            number: _place(sizes, combination, demos) if thinned[number].issubset(combination.factors) else None
-            for number, demos in enumerate(given)
-        }
+        at = {demos: _place(sizes, combination, dict(zip(sizes, demos, strict=True))) for demos in sets}
+        places = [at[policy.demos] for policy in policies]
         own = [n for n, policy in enumerate(policies) if policy.own in (None, index) and places[n] is not None]
         if not any(policies[number].demos == full for number in own):
             lent: dict[tuple[int | None, float, int | None], int] = {}
@@ -166,8 +164,13 @@ def distinct(spec: StudySpec, results: Results) -> Iterator[tuple[int, Row, tupl
     """
     repeats: Counter[Any] = Counter()
     seen: set[Any] = set()
+    under_curves = any(row.combination is not None for row in results.rows)
+    resolved = resolver(spec)
     for index, row in enumerate(results.rows):
-        demos, own = resolve(spec, row)
+        demos, own = resolved(row)
+        if not under_curves:
+            yield index, row, demos
+            continue
         identity = (demos, row.seed, row.factor, row.score, row.trials)
         repeats[own, identity] += 1
         if (identity, repeats[own, identity]) not in seen:
@@ -177,29 +180,46 @@ def distinct(spec: StudySpec, results: Results) -> Iterator[tuple[int, Row, tupl
 
 def resolve(spec: StudySpec, row: Row) -> tuple[tuple[int, ...], int | None]:
     """A row's demos per factor in declared order, and the index of the combination it was reported under."""
+    return resolver(spec)(row)
+
+
+def resolver(spec: StudySpec) -> Callable[[Row], tuple[tuple[int, ...], int | None]]:
+    """`resolve` for many rows of one study: each point of a curve is looked up once."""
     sizes = spec.sizes
-    for name in row.factor:
-        if name != ALL_FACTORS and name not in sizes:
-            hint = "leave out trials of the nominal scene, which vary nothing" if name == "nominal" else ""
-            raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor", hint=hint)
-    if row.demos is not None:
-        return _resolve_demos(spec, row, row.demos), None
-    assert row.combination is not None
-    assert row.n is not None
-    for name in row.combination:
-        if name not in sizes:
+    known: dict[tuple[tuple[str, ...], int], tuple[tuple[int, ...], int]] = {}
+
+    def resolved(row: Row) -> tuple[tuple[int, ...], int | None]:
+        for name in row.factor:
+            if name != ALL_FACTORS and name not in sizes:
+                hint = "leave out trials of the nominal scene, which vary nothing" if name == "nominal" else ""
+                raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor", hint=hint)
+        if row.demos is not None:
+            return _resolve_demos(spec, row, row.demos), None
+        assert row.combination is not None
+        assert row.n is not None
+        point = row.combination, row.n
+        if point not in known:
+            known[point] = _resolve_point(spec, row, row.combination, row.n)
+        return known[point]
+
+    return resolved
+
+
+def _resolve_point(spec: StudySpec, row: Row, factors: tuple[str, ...], n: int) -> tuple[tuple[int, ...], int]:
+    for name in factors:
+        if name not in spec.sizes:
             raise UnknownFactor(name, spec.names, where=f"{row.place}, column combination")
     combinations = spec.combinations()
     for index, combination in enumerate(combinations):
-        if set(combination.factors) == set(row.combination):
-            if row.n > combination.size:
+        if set(combination.factors) == set(factors):
+            if n > combination.size:
                 raise InvalidInput(
-                    f"n = {row.n} is more than the {combination.size} demos of {combination.label}",
+                    f"n = {n} is more than the {combination.size} demos of {combination.label}",
                     where=f"{row.place}, column n",
                 )
-            return tuple(demos_at(spec, combination, row.n).values()), index
+            return tuple(demos_at(spec, combination, n).values()), index
     raise UnknownCombination(
-        "+".join(row.combination),
+        "+".join(factors),
         where=f"{row.place}, column combination",
         hint=f"construction {spec.construction} has: {', '.join(c.label for c in combinations)}",
     )
@@ -213,9 +233,10 @@ class UnknownCombination(UnknownName):
 
 def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple[int, ...]:
     sizes = spec.sizes
-    for name in demos:
-        if name not in sizes:
-            raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
+    if demos.keys() != sizes.keys():
+        for name in demos:
+            if name not in sizes:
+                raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
     for name, size in sizes.items():
         if name not in demos:
             raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
@@ -223,14 +244,15 @@ def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple
             raise InvalidInput(
                 f"{demos[name]} demos is more than the {size} of {name}", where=f"{row.place}, column demos:{name}"
             )
-    return tuple(demos[name] for name in sizes)
+    return tuple([demos[name] for name in sizes])
 
 
 def _policies(spec: StudySpec, results: Results) -> list[Policy]:
     """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
     groups: dict[tuple[tuple[int, ...], int | None, int | None], list[Row]] = {}
+    resolved = resolver(spec)
     for row in results.rows:
-        demos, own = resolve(spec, row)
+        demos, own = resolved(row)
         groups.setdefault((demos, own, row.seed), []).append(row)
     policies = []
     for (demos, own, seed), rows in groups.items():
@@ -246,7 +268,9 @@ def _policies(spec: StudySpec, results: Results) -> list[Policy]:
 
 
 def _place(sizes: Mapping[str, int], combination: Combination, demos: Mapping[str, int]) -> int | None:
-    """n on this combination's curve, or None where its factors were not thinned alike."""
+    """n on this combination's curve, or None where others were thinned too or its own were not thinned alike."""
+    if any(demos[name] != size for name, size in sizes.items() if name not in combination.factors):
+        return None
     inside = {name: demos[name] for name in combination.factors}
     n = sum(inside.values())
     even = all(abs(inside[name] - n * sizes[name] / combination.size) < 1 for name in inside)
@@ -263,9 +287,9 @@ def _mean(scores: Sequence[tuple[float, int | None]]) -> tuple[float, int | None
 
 
 def _row(given: Mapping[str, Any], place: str) -> Row:
-    for key in given:
-        if key not in _COLUMNS:
-            raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _COLUMNS))
+    if not given.keys() <= _COLUMNS.keys():
+        key = next(key for key in given if key not in _COLUMNS)
+        raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _COLUMNS))
     if given.get("score") is None:
         raise InvalidInput("missing", where=f"{place}, column score")
     demos = given.get("demos")
@@ -276,47 +300,64 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
     if by_demos:
         if not isinstance(demos, Mapping):
             raise InvalidInput(f"expected demos per factor, not {shown(demos)}", where=f"{place}, column demos")
-        demos = {name: _count(value, f"{place}, column demos:{name}") for name, value in demos.items()}
-    combination = None if by_demos else _names(given.get("combination"), f"{place}, column combination")
+        demos = {
+            name: value if type(value) is int and 0 <= value <= LARGEST else _count(value, place, f"demos:{name}")
+            for name, value in demos.items()
+        }
+    combination = None if by_demos else _names(given.get("combination"), place, "combination")
     if not by_demos and not combination:
         raise InvalidInput("missing", where=f"{place}, column combination")
     trials, seed = given.get("trials"), given.get("seed")
     return Row(
-        score=_score(given["score"], f"{place}, column score"),
+        score=_score(given["score"], place, "score"),
         demos=demos,
         combination=combination,
-        n=None if by_demos else _count(given.get("n"), f"{place}, column n"),
-        trials=None if trials is None else _count(trials, f"{place}, column trials", least=1),
-        seed=None if seed is None else _count(seed, f"{place}, column seed"),
-        factor=_names(given.get("factor"), f"{place}, column factor"),
+        n=None if by_demos else _count(given.get("n"), place, "n"),
+        trials=None if trials is None else _count(trials, place, "trials", least=1),
+        seed=None if seed is None else _count(seed, place, "seed"),
+        factor=_names(given.get("factor"), place, "factor"),
         place=place,
     )
 
 
-def _score(value: object, where: str) -> float:
-    score = real(value)
+def _score(value: object, place: str, column: str) -> float:
+    score = value if type(value) is float else real(value)
+    if score is not None and 0.0 <= score <= 1.0:  # not NaN
+        return score
+    where = f"{place}, column {column}"
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
-    if not 0.0 <= score <= 1.0:  # also refuses NaN
-        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
-    return score
+    raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
 
 
-def _count(value: object, where: str, least: int = 0) -> int:
+def _count(value: object, place: str, column: str, least: int = 0) -> int:
+    if type(value) is int and least <= value <= LARGEST:
+        return value
     if value is None:
-        raise InvalidInput("missing", where=where)
-    return whole(value, where, least=least)
+        raise InvalidInput("missing", where=f"{place}, column {column}")
+    return whole(value, f"{place}, column {column}", least=least)
 
 
-def _names(value: object, where: str) -> tuple[str, ...]:
-    if value is None or (isinstance(value, str) and not value):
+def _names(value: object, place: str, column: str) -> tuple[str, ...]:
+    try:
+        return _split_names(value) if isinstance(value, str) else _checked_names(value)
+    except InvalidInput as error:
+        raise error.at(f"{place}, column {column}") from None
+
+
+@lru_cache(maxsize=1024)  # the rows of a file name few
+def _split_names(value: str) -> tuple[str, ...]:
+    return _checked_names(value.split("+"), value) if value else ()
+
+
+def _checked_names(names: object, value: object = None) -> tuple[str, ...]:
+    if names is None:
         return ()
-    names = value.split("+") if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InvalidInput(f"expected factor names joined by +, not {shown(value)}", where=where)
+        raise InvalidInput(f"expected factor names joined by +, not {shown(names if value is None else value)}")
     stripped = tuple(name.strip() for name in names)
     if len(set(stripped)) < len(stripped):
-        raise InvalidInput(f"a factor is named twice in {'+'.join(stripped)!r}", where=where)
+        raise InvalidInput(f"a factor is named twice in {'+'.join(stripped)!r}")
     if ALL_FACTORS in stripped and len(stripped) > 1:
-        raise InvalidInput(f"{ALL_FACTORS} stands alone, not in {'+'.join(stripped)!r}", where=where)
+        raise InvalidInput(f"{ALL_FACTORS} stands alone, not in {'+'.join(stripped)!r}")
     return stripped

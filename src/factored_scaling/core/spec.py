@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 from factored_scaling.core.checks import named, real, shown, whole
@@ -119,12 +120,12 @@ class StudySpec:
         if self.construction == "pair" and len(self.factors) < 2:
             raise InvalidInput("construction pair needs at least two factors", where="construction")
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The factors' names in declared order."""
         return tuple(factor.name for factor in self.factors)
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """|D_i| for every factor, in declared order."""
         return {factor.name: factor.demos for factor in self.factors}
@@ -136,6 +137,10 @@ class StudySpec:
 
     def combinations(self) -> tuple[Combination, ...]:
         """The factors that share a curve, in declared order. Construction `screen` looks at each factor by itself."""
+        return self._combinations
+
+    @cached_property
+    def _combinations(self) -> tuple[Combination, ...]:
         names = self.names
         if self.construction in ("one", "screen"):
             members: list[tuple[str, ...]] = [(name,) for name in names]

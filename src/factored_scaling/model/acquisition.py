@@ -19,7 +19,7 @@ from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.model.likelihood import UNKNOWN_TRIALS
+from factored_scaling.model.observations import UNKNOWN_TRIALS
 from factored_scaling.model.posterior import Posterior
 from factored_scaling.model.prior import Floats
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.model.likelihood import UNKNOWN_TRIALS, Cells, Observations
+from factored_scaling.model.observations import UNKNOWN_TRIALS, Cells, Observations
 from factored_scaling.model.posterior import Posterior
 
 FAR = 4  # times the current demonstrations; the benchmark's worlds go to 3.3

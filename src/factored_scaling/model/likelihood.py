@@ -1,25 +1,21 @@
-"""The likelihood: measured scores as arrays, and their log-probability under the response model.
+"""The log-probability of measured scores under the response model.
 
-A score over many trials is compared on the scale θ = arcsin √p, where t trials have the sampling variance 1/(4t + 2)
-whatever p is. Training noise comes on top: one part moves all trials of a policy together, the other is each score's
-own. A score over few trials is binomial, where 0 of 3 says more than that scale can; training noise is small beside it
-and left out. Graded scores count like 0/1 scores of the same mean, whose variance is never smaller.
+Training noise comes on top of the sampling variance: one part moves all trials of a policy together, the other is each
+score's own. Where trials are few, training noise is small beside theirs and left out.
+
+Policies with the same training set, scored over as many trials of the same factors, differ only in their scores. Their
+means and scatter are sufficient statistics, so that such policies cost no more than one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.results import Results, distinct
-from factored_scaling.core.scores import ALL_FACTORS
-from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.observations import Cells, Observations
 from factored_scaling.model.prior import Floats, PriorMixture
 from factored_scaling.model.response import (
     NOISE_COMMON,
@@ -34,163 +30,128 @@ from factored_scaling.model.response import (
     saturate,
 )
 
-FEW = 12  # trials; fewer are binomial
-UNKNOWN_TRIALS = 100  # assumed of a score without a number of trials
 _EDGE = 1e-6  # a success nearer to 0 or 1 has no finite derivative of θ
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Means over some of the successes of all policies and factors, which are numbered policy by policy."""
+class Pooled:
+    """Scores of groups of policies that differ only in their scores; a policy that is like no other is a group too.
 
-    cell: NDArray[np.int64]
-    mean: NDArray[np.int64]  # to which mean each cell belongs, ascending
-    start: NDArray[np.int64]  # where each mean's cells begin
-    share: Floats  # 1 / how many, per cell
-    # every success is one mean, in order: nothing to compute
-    plain: bool
+    Every group has as many scores as each of its policies, in the order of the observations.
+    """
+
+    demos: Floats  # distinct training sets × N, in units
+    cells: Cells  # over the successes of the distinct training sets
+    joint: Floats
+    joint_set: Places  # the training set of every joint score
+    group: Places  # of every score
+    count: Floats  # policies in the score's group
+    theta: Floats  # their mean
+    variance: Floats
+    own_share: Floats
+    many: Floats
+    # successes and failures of all policies in the group, where trials are few
+    good: Floats
+    bad: Floats
+    # the scatter of θ over the policies of each group of several: its scores, and their products around the mean
+    scatter: tuple[tuple[Places, Floats], ...]
+    # stand-in scores of the same successes: how many, their mean, and the squares around it
+    proxy_cells: Cells
+    proxy_count: Floats
+    proxy: Floats
+    proxy_squares: Floats
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[int]], total: int) -> Cells:
-        sizes = np.array([len(group) for group in groups], dtype=np.int64)
-        cell = np.array([place for group in groups for place in group], dtype=np.int64)
-        mean = np.repeat(np.arange(len(groups)), sizes)
-        plain = cell.size == total == len(groups) and bool((cell == np.arange(total)).all())
-        return cls(cell, mean, np.cumsum(sizes) - sizes, 1 / np.repeat(sizes, sizes), plain)
-
-    @property
-    def count(self) -> int:
-        """How many means."""
-        return len(self.start)
-
-    def means(self, flat: Floats) -> Floats:
-        """means × samples, from successes × samples."""
-        if self.plain or not self.count:
-            return flat[: self.count]
-        return np.asarray(np.add.reduceat(flat[self.cell] * self.share[:, None], self.start, axis=0))
-
-    def back(self, by_means: Floats, total: int) -> Floats:
-        """From derivatives by the means to those by the successes."""
-        if self.plain:
-            return by_means
-        by_flat = np.zeros((total, by_means.shape[1]))
-        np.add.at(by_flat, self.cell, by_means[self.mean] * self.share[:, None])
-        return by_flat
-
-
-@dataclass(frozen=True)
-class Observations:
-    """Everything measured, as arrays. Successes are weighted means over single factors, or all factors at once."""
-
-    demos: Floats  # R × N, in units
-    now: Floats  # N, in units
-    unit: float
-    # scores by single factors: which of the R·N successes they are the mean of
-    cells: Cells
-    # scores by several factors at once: which ones
-    joint: Floats  # J × N
-    joint_run: NDArray[np.int64]
-    # of all O + J scores
-    score: Floats
-    trials: Floats  # 0 where their number is unknown
-    few: Floats  # trials where they are few, else 0
-    many: Floats  # 1 where they are many, else 0
-    theta: Floats
-    variance: Floats
-    own_share: Floats  # part of a factor's own training noise that the score has
-    run: NDArray[np.int64]  # the policy's place among those that have scores
-    # stand-in scores: which successes, and values
-    proxy_cells: Cells
-    proxy: Floats
+    def of(cls, data: Observations) -> Pooled:
+        demos, sets = _distinct(data.demos)
+        factors, singles = data.now.size, data.cells.count
+        move = (sets[:, None] * factors + np.arange(factors)).ravel()  # from a policy's successes to its training set's
+        groups = _grouped(data, sets)
+        keep = np.zeros(data.score.size, dtype=bool)
+        entry = np.zeros(data.score.size, dtype=np.int64)  # the group's score that each score went into
+        for scores in groups:
+            keep[scores[0]] = True
+        place = np.cumsum(keep) - 1
+        for scores in groups:
+            entry[scores] = place[scores[0]]
+        total = int(keep.sum())
+        count = _added(np.ones(entry.size), entry, total)
+        theta = _added(data.theta, entry, total) / count
+        around = data.theta - theta[entry]
+        proxy_keep, proxy_entry = _same_cells(data.proxy_cells, move)
+        proxies = int(proxy_keep.sum())
+        proxy_count = _added(np.ones(proxy_entry.size), proxy_entry, proxies)
+        proxy = _added(data.proxy, proxy_entry, proxies) / proxy_count
+        return cls(
+            demos=demos,
+            cells=data.cells.moved(keep[:singles], move, len(demos) * factors),
+            joint=data.joint[keep[singles:]],
+            joint_set=sets[data.joint_run[keep[singles:]]],
+            group=np.unique(data.policy[keep], return_inverse=True)[1].astype(np.int64),
+            count=count,
+            theta=theta,
+            variance=data.variance[keep],
+            own_share=data.own_share[keep],
+            many=data.many[keep],
+            good=_added(data.few * data.score, entry, total),
+            bad=_added(data.few * (1 - data.score), entry, total),
+            scatter=_scatter([scores for scores in groups if len(scores) > 1], entry, around),
+            proxy_cells=data.proxy_cells.moved(proxy_keep, move, len(demos) * factors),
+            proxy_count=proxy_count,
+            proxy=proxy,
+            proxy_squares=_added((data.proxy - proxy[proxy_entry]) ** 2, proxy_entry, proxies),
+        )
 
 
-@dataclass(frozen=True)
-class _Score:
-    demos: tuple[int, ...]
-    copy: tuple[int | None, int]  # seed, and which of several policies without a seed
-    factor: tuple[str, ...]
-    score: float
-    trials: int | None
+def _added(values: Floats, place: Places, total: int) -> Floats:
+    """Sums of the values that go to each place."""
+    return np.asarray(np.bincount(place, values, minlength=total), dtype=float)
 
 
-def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> Observations:
-    """The rows of a study as arrays."""
-    scores = _without_totals(spec, _scores(spec, results))
-    stand_ins = _scores(spec, proxy) if proxy is not None else []
-    keys = list(dict.fromkeys((score.demos, score.copy) for score in [*scores, *stand_ins]))
-    place = {key: index for index, key in enumerate(keys)}
-    count, runs = len(spec.names), len(keys)
-    unit = float(np.mean(list(spec.sizes.values())))
-    single = [score for score in scores if not _several(spec, score)]
-    joint = [score for score in scores if _several(spec, score)]
-    # Sorted by policy and factor, complete results are all successes in their order.
-    single.sort(key=lambda score: _cells_of(spec, score, place))
-    ordered = [*single, *joint]
-    trials = np.array([score.trials or UNKNOWN_TRIALS for score in ordered], dtype=float)
-    mean = np.array([score.score for score in ordered])
-    cells = _cells(spec, single, place)
-    policies = np.array([place[score.demos, score.copy] for score in ordered], dtype=np.int64)
-    return Observations(
-        demos=np.array([key[0] for key in keys], dtype=float).reshape(runs, count) / unit,
-        now=np.array(list(spec.sizes.values()), dtype=float) / unit,
-        unit=unit,
-        cells=cells,
-        joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
-        joint_run=np.array([place[score.demos, score.copy] for score in joint], dtype=np.int64),
-        score=mean,
-        trials=np.array([score.trials or 0 for score in ordered], dtype=float),
-        few=np.where(trials < FEW, trials, 0.0),
-        many=np.where(trials < FEW, 0.0, 1.0),
-        theta=np.arcsin(np.sqrt((mean * trials + 0.375) / (trials + 0.75))),
-        variance=1 / (4 * trials + 2),
-        own_share=np.concatenate([cells.share[cells.start], np.ones(len(joint))]),
-        run=np.unique(policies, return_inverse=True)[1].astype(np.int64),
-        proxy_cells=_cells(spec, stand_ins, place),
-        proxy=np.array([score.score for score in stand_ins]),
+def _distinct(rows: Floats) -> tuple[Floats, Places]:
+    """Every row once, in order of first appearance, and where each one went."""
+    known: dict[bytes, int] = {}
+    place = np.array([known.setdefault(row.tobytes(), len(known)) for row in rows], dtype=np.int64)
+    first = np.unique(place, return_index=True)[1]
+    return rows[first], place
+
+
+def _grouped(data: Observations, sets: Places) -> list[Places]:
+    """Of every group of policies, the numbers of their scores: policies × scores, alike in every column."""
+    # few trials add up whatever their number, and need not be as many
+    trials = np.where(data.many > 0, data.variance, 0.0)
+    order = np.lexsort((trials, data.varied, data.policy))
+    what = np.unique(np.stack([data.varied[order], trials[order]], axis=1), axis=0, return_inverse=True)[1].ravel()
+    starts = np.flatnonzero(np.diff(data.policy[order], prepend=-1))
+    ends = np.append(starts, order.size)[1:]
+    alike: dict[tuple[int, bytes], list[Places]] = {}
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        key = (int(sets[data.policy[order[start]]]), what[start:end].tobytes())
+        alike.setdefault(key, []).append(order[start:end])
+    return [np.array(scores) for scores in alike.values()]
+
+
+def _scatter(groups: list[Places], entry: Places, around: Floats) -> tuple[tuple[Places, Floats], ...]:
+    """Groups with as many scores are stacked: their scores, groups × K, and products, groups × K × K."""
+    by_width: dict[int, list[tuple[Places, Floats]]] = {}
+    for scores in groups:
+        found = entry[scores[0]], around[scores].T @ around[scores]
+        by_width.setdefault(scores.shape[1], []).append(found)
+    return tuple(
+        (np.array([entries for entries, _ in found]), np.array([products for _, products in found]))
+        for found in by_width.values()
     )
 
 
-def _scores(spec: StudySpec, results: Results) -> list[_Score]:
-    """Every measurement once. Rows without a seed that say the same thing of the same training set twice are of
-    different policies."""
-    made: list[_Score] = []
-    copies: Counter[Any] = Counter()
-    for _, row, demos in distinct(spec, results):
-        copy = 0
-        if row.seed is None:
-            copy = copies[demos, row.factor]
-            copies[demos, row.factor] += 1
-        made.append(_Score(demos, (row.seed, copy), row.factor, row.score, row.trials))
-    return made
-
-
-def _without_totals(spec: StudySpec, scores: list[_Score]) -> list[_Score]:
-    """Without the overall scores of policies that have a score for every factor: they hold the same trials."""
-    known: dict[Any, set[str]] = {}
-    for score in scores:
-        if len(score.factor) == 1:
-            known.setdefault((score.demos, score.copy), set()).add(score.factor[0])
-    full = {key for key, names in known.items() if names >= set(spec.names)}
-    return [score for score in scores if score.factor or (score.demos, score.copy) not in full]
-
-
-def _several(spec: StudySpec, score: _Score) -> bool:
-    return len(score.factor) > 1 or (score.factor == (ALL_FACTORS,) and len(spec.names) > 1)
-
-
-def _varies(score: _Score, name: str) -> bool:
-    return score.factor == (ALL_FACTORS,) or name in score.factor
-
-
-def _cells(spec: StudySpec, scores: list[_Score], place: dict[Any, int]) -> Cells:
-    return Cells.of([_cells_of(spec, score, place) for score in scores], len(place) * len(spec.names))
-
-
-def _cells_of(spec: StudySpec, score: _Score, place: dict[Any, int]) -> list[int]:
-    """The successes that the score is the mean of."""
-    names = score.factor if score.factor and score.factor != (ALL_FACTORS,) else spec.names
-    first = place[score.demos, score.copy] * len(spec.names)
-    return [first + spec.names.index(name) for name in names]
+def _same_cells(cells: Cells, move: Places) -> tuple[NDArray[np.bool_], Places]:
+    """Which means are the first over their successes, and the number among those of the one that each is like."""
+    known: dict[bytes, int] = {}
+    moved = np.split(move[cells.cell], cells.start[1:]) if cells.count else []
+    entry = np.array([known.setdefault(part.tobytes(), len(known)) for part in moved], dtype=np.int64)
+    keep = np.zeros(cells.count, dtype=bool)
+    keep[np.unique(entry, return_index=True)[1]] = True
+    return keep, entry
 
 
 @dataclass(frozen=True)
@@ -199,10 +160,14 @@ class LogLikelihood:
 
     observations: Observations
 
+    @cached_property
+    def pooled(self) -> Pooled:
+        return Pooled.of(self.observations)
+
     def __call__(self, raw: Floats, mixture: PriorMixture) -> tuple[Floats, Floats]:
         parameters = Parameters.of(raw, mixture)
-        data = self.observations
-        state = forward(parameters, mixture, data.demos, data.now)
+        data = self.pooled
+        state = forward(parameters, mixture, data.demos, self.observations.now)
         flat = state.success.reshape(-1, raw.shape[1])
         success = data.cells.means(flat)
         joint = _joint(state, data, mixture) if len(data.joint) else None
@@ -223,50 +188,80 @@ class LogLikelihood:
 
     def _scores(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
-        data = self.observations
+        data = self.pooled
         common, own = np.exp(2 * links[NOISE_COMMON]), np.exp(2 * links[NOISE_OWN])
         inside = np.clip(success, _EDGE, 1 - _EDGE)
+        count, group = data.count[:, None], data.group
         spread = data.variance[:, None] + data.own_share[:, None] * own
         precision = data.many[:, None] / spread
         miss = np.arcsin(np.sqrt(inside)) - data.theta[:, None]
         scaled = miss * precision
-        pull, weight = self._by_run(scaled), self._by_run(precision)
+        pull, weight = self._by_group(scaled), self._by_group(precision)
         grown = 1 + common * weight
         shrink = common / grown
-        value = 0.5 * ((shrink * pull**2).sum(0) - (scaled * miss).sum(0) - np.log(grown).sum(0))
-        value -= 0.5 * (data.many[:, None] * np.log(spread)).sum(0)
-        left = scaled - (shrink * pull)[data.run] * precision  # of the miss, once the common part is taken out
-        by_success = -left / (2 * np.sqrt(inside * (1 - inside)))
-        by_spread = 0.5 * (left**2 + shrink[data.run] * precision**2 - precision)
-        if data.few.any():
-            good, bad = (data.few * data.score)[:, None], (data.few * (1 - data.score))[:, None]
+        policies = self._policies
+        pulls, squares = policies * pull**2, (count * scaled * miss).sum(0)
+        by_common = policies * (pull / grown) ** 2 - policies * weight / grown
+        left = scaled - (shrink * pull)[group] * precision  # of the miss, once the common part is taken out
+        lefts = count * left**2
+        if data.scatter:  # what the policies of a group differ by
+            mixed, own_part = self._scattered(precision)
+            more = self._by_group(precision * mixed)
+            pulls, squares = pulls + more, squares + (precision * own_part).sum(0)
+            by_common = by_common + more / grown**2
+            part = shrink[group]
+            lefts = lefts + precision**2 * (own_part - 2 * part * mixed + part**2 * more[group])
+        value = 0.5 * ((shrink * pulls).sum(0) - squares - (policies * np.log(grown)).sum(0))
+        value -= 0.5 * (count * data.many[:, None] * np.log(spread)).sum(0)
+        by_success = -(count * left) / (2 * np.sqrt(inside * (1 - inside)))
+        by_spread = 0.5 * (lefts + count * shrink[group] * precision**2 - count * precision)
+        if (data.good + data.bad).any():
+            good, bad = data.good[:, None], data.bad[:, None]
             value = value + (good * np.log(inside) + bad * np.log1p(-inside)).sum(0)
             by_success = by_success + good / inside - bad / (1 - inside)
         by_links[NOISE_OWN] = (by_spread * data.own_share[:, None]).sum(0) * 2 * own
-        by_links[NOISE_COMMON] = ((pull / grown) ** 2 - weight / grown).sum(0) * common
+        by_links[NOISE_COMMON] = by_common.sum(0) * common
         return value, by_success
 
-    def _by_run(self, values: Floats) -> Floats:
-        """Sums over the scores of each policy."""
+    def _scattered(self, precision: Floats) -> tuple[Floats, Floats]:
+        """Of every score: its products with all scores of its group, weighted by their precisions, and with itself."""
+        mixed, own = np.zeros_like(precision), np.zeros((len(precision), 1))
+        for entries, products in self.pooled.scatter:
+            mixed[entries] = products @ precision[entries]
+            own[entries, 0] = np.diagonal(products, axis1=1, axis2=2)
+        return mixed, own
+
+    def _by_group(self, values: Floats) -> Floats:
+        """Sums over the scores of each group."""
         order, start = self._order
         return np.asarray(np.add.reduceat(values if order is None else values[order], start, axis=0))
 
     @cached_property
-    def _order(self) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-        """How scores stand policy by policy (None: as they are), and where each policy begins."""
-        run = self.observations.run
-        order = np.argsort(run, kind="stable")
-        start = np.flatnonzero(np.diff(run[order], prepend=-1))
-        return None if bool((order == np.arange(run.size)).all()) else order, start
+    def _order(self) -> tuple[Places | None, Places]:
+        """How scores stand group by group (None: as they are), and where each group begins."""
+        group = self.pooled.group
+        order = np.argsort(group, kind="stable")
+        start = np.flatnonzero(np.diff(group[order], prepend=-1))
+        return None if bool((order == np.arange(group.size)).all()) else order, start
+
+    @cached_property
+    def _policies(self) -> Floats:
+        """How many policies each group has."""
+        order, start = self._order
+        count = self.pooled.count[:, None]
+        return (count if order is None else count[order])[start]
 
     def _proxy(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Stand-in scores lie around a straight line of the successes; how far is learned with the rest."""
+        data = self.pooled
+        count = data.proxy_count[:, None]
         shift, gain, spread = links[PROXY_SHIFT], links[PROXY_GAIN], np.exp(links[PROXY_NOISE])
-        miss = self.observations.proxy[:, None] - shift - gain * success
-        scaled = miss / spread**2
-        value = -0.5 * (scaled * miss).sum(0) - len(miss) * np.log(spread)
+        miss = data.proxy[:, None] - shift - gain * success
+        scaled = count * (miss / spread**2)
+        squares = (scaled * miss).sum(0) + data.proxy_squares.sum() / spread**2
+        value = -0.5 * squares - data.proxy_count.sum() * np.log(spread)
         by_links[PROXY_SHIFT], by_links[PROXY_GAIN] = scaled.sum(0), (scaled * success).sum(0)
-        by_links[PROXY_NOISE] = (scaled * miss).sum(0) - len(miss)
+        by_links[PROXY_NOISE] = squares - data.proxy_count.sum()
         return value, gain * scaled
 
 
@@ -278,17 +273,18 @@ class _Joint:
     skilled: Floats
     slope: Floats
 
-    def back(self, by_success: Floats, state: Forward, data: Observations) -> tuple[Floats, Floats]:
+    def back(self, by_success: Floats, state: Forward, data: Pooled) -> tuple[Floats, Floats]:
         by_robust, by_hazard = np.zeros_like(state.robust), np.zeros_like(state.hazard)
-        for index, (run, varied) in enumerate(zip(data.joint_run, data.joint, strict=True)):
-            through = by_success[index] * self.success[index]
-            by_robust[run] += through * varied[:, None] / state.robust[run]
-            by_hazard[run] -= through * self.slope[index] / self.skilled[index]
+        through = by_success * self.success
+        np.add.at(
+            by_robust, data.joint_set, through[:, None, :] * data.joint[:, :, None] / state.robust[data.joint_set]
+        )
+        np.subtract.at(by_hazard, data.joint_set, through * self.slope / self.skilled)
         return by_robust, by_hazard
 
 
-def _joint(state: Forward, data: Observations, mixture: PriorMixture) -> _Joint:
+def _joint(state: Forward, data: Pooled, mixture: PriorMixture) -> _Joint:
     shared, slope = saturate(state.hazard, mixture.sharpness)
-    skilled = 1 - shared[data.joint_run]
-    robust = np.exp((np.log(state.robust[data.joint_run]) * data.joint[:, :, None]).sum(1))
-    return _Joint(skilled * robust, skilled, slope[data.joint_run])
+    skilled = 1 - shared[data.joint_set]
+    robust = np.exp((np.log(state.robust[data.joint_set]) * data.joint[:, :, None]).sum(1))
+    return _Joint(skilled * robust, skilled, slope[data.joint_set])

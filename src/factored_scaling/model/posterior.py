@@ -18,7 +18,8 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
 from factored_scaling.model.allocate import optimize_allocation
 from factored_scaling.model.estimate import Estimate
-from factored_scaling.model.likelihood import LogLikelihood, Observations, observe
+from factored_scaling.model.likelihood import LogLikelihood
+from factored_scaling.model.observations import Observations, observe
 from factored_scaling.model.prior import PRIORS, Floats, Prior, PriorMixture, draw_mixture
 from factored_scaling.model.response import NOISE_COMMON, NOISE_OWN, Parameters, forward, saturate, size_of
 from factored_scaling.model.sampler import SamplerSettings, sample

@@ -107,10 +107,17 @@ class ModelSummary:
         whole, enough = round(100 * value), value >= REQUIRED_PROBABILITY
         return f"{whole}%" if (whole >= 100 * REQUIRED_PROBABILITY) == enough else f"{math.floor(1000 * value) / 10}%"
 
+    def _own(self, factor: str) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        data, place = self.posterior.observations, self.posterior.spec.names.index(factor)
+        return place, np.flatnonzero((data.cells.cell % data.now.size == place) & (data.cells.share == 1.0))
+
+    def is_measured(self, factor: str) -> bool:
+        """Whether there are scores on this factor's own trials."""
+        return bool(self._own(factor)[1].size)
+
     def measured(self, factor: str) -> list[Measured]:
         """Scores on this factor's own trials."""
-        data, place = self.posterior.observations, self.posterior.spec.names.index(factor)
-        own = np.flatnonzero((data.cells.cell % data.now.size == place) & (data.cells.share == 1.0))
+        data, (place, own) = self.posterior.observations, self._own(factor)
         others = np.arange(data.now.size) != place
         return [
             Measured(

@@ -468,7 +468,7 @@ def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path
         with Study.open(path, settings=replace(spec, policy=policy)) as study:
             assert len(study.replan()) == 10
             assert study.replan() == []
-            assert [run.spec.policy for run in study.runs()] == [policy] * 10
+            assert [run.settings["policy"] for run in study.runs()] == [policy] * 10
     fewer = replace(spec, policy={"steps": 30}, points=2)
     with Study.open(path, settings=fewer) as study:
         own = study.add({"camera": 1, "light": 1, "table": 1})
@@ -479,7 +479,7 @@ def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path
     with Study.open(path, settings=replace(fewer, policy={"steps": 40})) as study:
         assert len(study.replan()) == 2
         assert {run.id for run in study.runs()} >= {own, first.id, working.id}
-        assert [run.spec.policy["steps"] for run in study.runs()].count(40) == 4
+        assert [run.settings["policy"]["steps"] for run in study.runs()].count(40) == 4
     with Study.open(path, settings=replace(fewer, policy={"steps": 40})) as study:
         study.store.release(working.id)  # it was with somebody when the plan changed
         assert study.replan() == [working.id]

@@ -114,7 +114,7 @@ def test_every_run_ends_with_its_trials_and_similarities(tmp_path: Path, monkeyp
 def test_held_out_observations_are_drawn_once_for_all_runs(tmp_path: Path, one_by_one: tuple[Path, Any]) -> None:
     folder, drawn = one_by_one[0], []
     with Study.open(folder / "study.db") as study:
-        runs = [run.spec for run in study.runs()]
+        runs = list(study.store.specs([run.id for run in study.runs()]).values())
     lab = Lab(TASK, tmp_path, image_size=32)
     draw = lab.task.first_frames
 

@@ -15,7 +15,7 @@ from typing import Any
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.results import Results
-from factored_scaling.core.scores import Result, result_of
+from factored_scaling.core.scores import Result, result_of_tallies
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.files import write_spec
@@ -141,7 +141,8 @@ class Loop:
                     chosen += [f"{name}/{start + index}" for index in range(count)]
                 runs[cell] = after.add_training_set(chosen, self.settings.seed)
             self._work(after, "outcomes.db")
-            results = {cell: result_of(after.store.trials(run)) for cell, run in runs.items()}
+            tallies = after.store.tallies(after.id, list(runs.values()))
+            results = {cell: result_of_tallies(tallies.get(run, [])) for cell, run in runs.items()}
         return [
             Outcome(cell, answer, _predicted(spec_, answer), results[cell])
             for cell, (answer, spec_, _) in zip(cells, answers, strict=True)

@@ -14,14 +14,24 @@ from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
-from factored_scaling.core.scores import Result, Trial, result_of
+from factored_scaling.core.scores import Result, Tally, Trial, result_of, tally
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
 from factored_scaling.model.hindsight import Hindsight, hindsight
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
-from factored_scaling.store import Document, Measurement, RoundRow, RunRow, Store
-from factored_scaling.told import Told, alike, check_factors, fresh, known_as, means_of, measured, read_told, rows_of
+from factored_scaling.store import Document, Measurement, RoundRow, RunRow, Store, WholeRun
+from factored_scaling.told import (
+    Told,
+    by_training_set,
+    check_factors,
+    fresh,
+    matching_run,
+    means_of,
+    measured,
+    read_told,
+    rows_of,
+)
 
 PLAN = "plan"  # kind of the documents that say which runs a round planned last
 DAY = 24 * 3600.0
@@ -154,7 +164,7 @@ class Study:
         those gone.
         """
         wanted, number = {run.spec.digest for run in self.plan()}, self.round.index
-        other = {run.digest for run in self.store.runs(self.id, number)} - wanted
+        other = self.store.digests(self.id, number) - wanted
         kept = self.store.document(self.id, PLAN, str(number))
         if kept is None and not other:
             return []
@@ -186,16 +196,14 @@ class Study:
         """A snapshot of all runs, in the order to train them."""
         return self.store.runs(self.id)
 
-    def run(self, reference: int | str) -> RunRow:
+    def run(self, reference: int | str) -> WholeRun:
         """One run by its id, or by its digest or the beginning of it."""
         text = str(reference)
-        found = [run for run in self.runs() if str(run.id) == text]
-        if not found and len(text) >= 4:
-            found = [run for run in self.runs() if run.digest.startswith(text)]
+        found = self.store.find_runs(self.id, text)
         if len(found) != 1:
             what = "no run" if not found else "more than one run"
             raise StudyMissing(f"{what} {text!r}", hint="`fsc runs STUDY` lists ids and digests")
-        return found[0]
+        return self.store.run(found[0])
 
     def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
         """Take up to `count` pending runs, of the latest round first.
@@ -281,25 +289,28 @@ class Study:
         as trials with that mean. The file is taken in whole or not at all. Returns how many scores were new.
         """
         round_ = self.round
-        planned, told = measured(self._spec_in(round_), round_.dataset, results, source)
+        told = measured(self._spec_in(round_), round_.dataset, results, source)
 
         def match(
-            runs: list[RunRow], scores: Mapping[int, list[Measurement]], trials: Mapping[int, list[Trial]]
-        ) -> list[tuple[PlannedRun, list[Measurement]]]:
-            known = {run.id: [*scores.get(run.id, []), *means_of(trials.get(run.id, []))] for run in runs}
-            found = []
-            for digest, run in planned.items():
-                near = alike(run, runs)
-                chosen = known_as(run, told[digest], near, known)
-                own = [mean for row in near if row.digest == chosen.spec.digest for mean in known[row.id]]
-                found.append((chosen, fresh(told[digest], own, [mean for row in near for mean in known[row.id]])))
+            runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
+        ) -> list[tuple[PlannedRun | RunRow, list[Measurement]]]:
+            known = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
+            alike, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
+            for run, means in told:
+                near = alike(run)
+                chosen = matching_run(run, means, near, known)
+                own = known[chosen.id] if isinstance(chosen, RunRow) else []
+                found.append((chosen, fresh(means, own, [mean for row in near for mean in known[row.id]])))
             return found
 
         return self.store.import_means(self.id, round_.index, match)
 
-    def results(self, partial: bool = False) -> Results:
-        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
-        return Results(tuple(row for _, rows in self._measured(partial) for row in rows))
+    def results(self, partial: bool = False, runs: Sequence[RunRow] | None = None) -> Results:
+        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`.
+
+        `runs` are those of the study, where they were read just before.
+        """
+        return Results(tuple(row for _, rows in self._measured(partial, runs) for row in rows))
 
     def hindsight(self) -> Hindsight | None:
         """The last round as predicted from earlier scores, and its outcome; None while either is unknown."""
@@ -313,18 +324,18 @@ class Study:
         before = rounds[-2].spec
         return hindsight(before, Results(tuple(earlier)), self.spec, Results(tuple(later)))
 
-    def _measured(self, partial: bool) -> Iterator[tuple[RunRow, list[Row]]]:
-        trials, means = self.store.study_trials(self.id), self.store.study_scores(self.id)
+    def _measured(self, partial: bool, runs: Sequence[RunRow] | None = None) -> Iterator[tuple[RunRow, list[Row]]]:
+        tallies, means = self.store.tallies(self.id), self.store.study_scores(self.id)
         scored = self.store.unsettled_trials(self.id) if partial else {}
-        for run in self.runs():
+        for run in self.runs() if runs is None else runs:
             if partial or run.state == "done":
-                told = [*trials.get(run.id, []), *scored.get(run.id, [])]
+                told = [*tallies.get(run.id, []), *tally(scored.get(run.id, []))]
                 yield run, rows_of(run, told, means.get(run.id, []))
 
-    def unfinished(self) -> list[RunRow]:
-        """Runs that have some scores but are not finished."""
-        scored = self.store.unsettled_trials(self.id)
-        return [run for run in self.runs() if (run.trials or run.scores or run.id in scored) and run.state != "done"]
+    def unfinished(self, runs: Sequence[RunRow] | None = None) -> list[RunRow]:
+        """Runs that have some scores but are not finished. `runs` as in `results`."""
+        scored, every = self.store.unsettled_trials(self.id), self.runs() if runs is None else runs
+        return [run for run in every if (run.trials or run.scores or run.id in scored) and run.state != "done"]
 
     def fit(self) -> tuple[Curve, ...]:
         """One curve per combination."""
@@ -401,7 +412,7 @@ class Study:
             for trial in trials:
                 check_factors(trial.factor, spec)
 
-    def _taken(self, row: RunRow) -> Run:
+    def _taken(self, row: WholeRun) -> Run:
         self._tokens[row.id] = row.lease_token
         return Run(row.id, row.spec, row.demos, row.lease_token)
 

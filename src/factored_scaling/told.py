@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from factored_scaling.core.checks import real, shown
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.design import PlannedRun, run_spec
+from factored_scaling.core.design import PlannedRun, run_specs
 from factored_scaling.core.results import Results, Row, distinct
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.scores import Tally, Trial, mean_of
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor
 from factored_scaling.store import Measurement, RunRow
@@ -51,40 +49,49 @@ def read_told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measure
 
 def measured(
     spec: StudySpec, dataset: Dataset, results: Results, source: str
-) -> tuple[dict[str, PlannedRun], dict[str, list[Measurement]]]:
-    """The runs that rows belong to, and what the rows say of them, by digest."""
-    planned: dict[str, PlannedRun] = {}
-    told: dict[str, list[Measurement]] = {}
+) -> list[tuple[PlannedRun, list[Measurement]]]:
+    """The runs that rows belong to, and what the rows say of each."""
+    told: dict[tuple[tuple[int, ...], int], list[Measurement]] = {}
     for index, row, demos in distinct(spec, results):
-        counts = dict(zip(spec.names, demos, strict=True))
-        run = PlannedRun(run_spec(spec, dataset, counts, row.seed or 0), counts, ())
         try:
             measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
         except InvalidInput as error:
             raise error.at(f"{source}: {row.place}") from None
-        planned.setdefault(run.spec.digest, run)
-        told.setdefault(run.spec.digest, []).append(measurement)
-    return planned, told
+        told.setdefault((demos, row.seed or 0), []).append(measurement)
+    wanted = [(dict(zip(spec.names, demos, strict=True)), seed) for demos, seed in told]
+    specs = run_specs(spec, dataset, wanted)
+    runs = [PlannedRun(run, demos, ()) for run, (demos, _) in zip(specs, wanted, strict=True)]
+    return list(zip(runs, told.values(), strict=True))
 
 
-def means_of(trials: Sequence[Trial]) -> list[Measurement]:
+def means_of(tallies: Iterable[Tally]) -> list[Measurement]:
     """One mean per condition of a run's trials."""
-    by_factor: dict[tuple[str, ...], list[float]] = {}
-    for trial in trials:
-        by_factor.setdefault(trial.factor, []).append(trial.score)
-    return [Measurement(math.fsum(s) / len(s), len(s), factor, "trials") for factor, s in by_factor.items()]
+    by_factor: dict[tuple[str, ...], list[tuple[float, int]]] = {}
+    for factor, score, count in tallies:
+        by_factor.setdefault(factor, []).append((score, count))
+    return [Measurement(*mean_of(levels), factor, "trials") for factor, levels in by_factor.items()]
 
 
-def alike(run: PlannedRun, runs: Iterable[RunRow]) -> list[RunRow]:
-    """Runs with the counts, seed and settings of `run`; after another round their episodes may be others."""
-    own = replace(run.spec, episodes=())
-    return [row for row in runs if row.demos == run.demos and replace(row.spec, episodes=()) == own]
+def by_training_set(runs: Iterable[RunRow]) -> Callable[[PlannedRun], list[RunRow]]:
+    """Finds those of the runs that have the counts, seed and settings of a planned one.
+
+    After another round their episodes may be others.
+    """
+    known: dict[tuple[frozenset[tuple[str, int]], int], list[RunRow]] = {}
+    for row in runs:
+        known.setdefault((frozenset(row.demos.items()), row.seed), []).append(row)
+
+    def alike(run: PlannedRun) -> list[RunRow]:
+        near = known.get((frozenset(run.demos.items()), run.spec.seed), [])
+        return [row for row in near if row.settings == run.spec.settings]
+
+    return alike
 
 
-def known_as(
+def matching_run(
     run: PlannedRun, told: Sequence[Measurement], runs: Sequence[RunRow], known: Mapping[int, Sequence[Measurement]]
-) -> PlannedRun:
-    """The run, of those `alike`, that rows with these demonstrations are about, or `run` where there is none.
+) -> PlannedRun | RunRow:
+    """Which of the runs that are alike rows with these demonstrations are about, or `run` where there is none.
 
     After another round the same counts would be drawn from more demonstrations, and be another policy. Whoever measured
     a policy before means that one: first the run that knows one of these scores, then the one the study would draw now,
@@ -93,8 +100,7 @@ def known_as(
     said = {(m.factor, m.score, m.trials) for m in told}
     knowing = [row for row in runs if any((m.factor, m.score, m.trials) in said for m in known[row.id])]
     drawn = [row for row in runs if row.digest == run.spec.digest]
-    found = [*knowing, *drawn, *reversed(runs)]
-    return PlannedRun(found[0].spec, run.demos, ()) if found else run
+    return next(iter([*knowing, *drawn, *reversed(runs)]), run)
 
 
 def fresh(
@@ -120,9 +126,9 @@ def fresh(
     return found
 
 
-def rows_of(run: RunRow, trials: Sequence[Trial], means: Sequence[Measurement]) -> list[Row]:
+def rows_of(run: RunRow, tallies: Iterable[Tally], means: Sequence[Measurement]) -> list[Row]:
     """One row per condition of a run's trials, and one per mean that was told."""
     return [
         Row(mean.score, run.demos, None, None, mean.trials, run.seed, mean.factor, f"run {run.id}")
-        for mean in (*means_of(trials), *means)
+        for mean in (*means_of(tallies), *means)
     ]

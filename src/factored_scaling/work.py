@@ -111,7 +111,7 @@ def _hopeless(study: Study, begun: Collection[int]) -> bool:
     failed = [run for run in runs if run.state == "failed"]
     if len(failed) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
         return False
-    alike = all(run.spec.settings == failed[0].spec.settings for run in runs)
+    alike = all(run.settings == failed[0].settings for run in runs)
     return alike and len({_reason(run) for run in failed}) == 1
 
 
@@ -131,7 +131,7 @@ def take_alike(study: Study, options: WorkOptions) -> list[Run]:
     for row in sorted(study.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
         if len(taken) == options.runs_at_once:
             break
-        if row.id == taken[0].id or row.spec.settings != taken[0].spec.settings:
+        if row.id == taken[0].id or row.settings != taken[0].spec.settings:
             continue
         if row.state in ("pending", "running"):  # a dead worker's run can be taken
             with suppress(LeaseLost):

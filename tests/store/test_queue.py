@@ -446,7 +446,10 @@ def test_an_older_database_gets_the_same_tables(address: str) -> None:
     with database.writing() as connection:
         for table in ("fsc_entries", "fsc_queue", "fsc_evaluations"):
             connection.execute(text(f"DROP TABLE {table}"))
-        for column in ("fsc_runs.lease_seconds", "fsc_runs.policy", "fsc_trials.attempt"):
+        for index in ("fsc_runs_waiting", "fsc_runs_running", "fsc_trials_by_score"):
+            connection.execute(text(f"DROP INDEX {index}"))
+        later = ("lease_seconds", "policy", "seed", "settings", "latest_round", "latest_position")
+        for column in (*(f"fsc_runs.{name}" for name in later), "fsc_trials.attempt"):
             connection.execute(text("ALTER TABLE {} DROP COLUMN {}".format(*column.split("."))))
         connection.execute(text("UPDATE fsc_meta SET value = '2' WHERE key = 'schema_version'"))
     migrations.prepare(database, create=False)

@@ -274,7 +274,7 @@ def test_settings_that_change_before_anything_is_measured_are_those_that_are_tra
     assert "study.yaml has changed: runs 1, 2, 3 of the plan before are taken back, without scores" in done.stderr
     assert "warning" not in done.stderr
     with Study.open(tmp_path / "study.db") as study:
-        assert [(run.state, run.spec.policy["steps"]) for run in study.runs()] == [("done", 2)] * 3
+        assert [(run.state, run.settings["policy"]["steps"]) for run in study.runs()] == [("done", 2)] * 3
 
 
 def test_a_study_that_people_measure_waits_and_is_not_trained_again(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ class TestAStudyOfADataset:
 
     def test_a_worker_looks_again(self, study: Path) -> None:
         with Study.open(study / "study.db") as opened:
-            run = opened.runs()[0].spec
+            run = opened.run(opened.runs()[0].id).spec
         made = trainer(study, dataset="../data")
         shutil.rmtree(study.parent / "data")
         write(study.parent / "data", range(1, 8))

@@ -79,7 +79,9 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = home / "study"
     with make_study(folder, write(home / "data", range(6)), updates=60) as study:
         for run in study.runs():
-            trainer_of(folder).train(run.spec, run_folder(folder, run.digest), lambda done, total, note="": None)
+            trainer_of(folder).train(
+                study.run(run.id).spec, run_folder(folder, run.digest), lambda done, total, note="": None
+            )
     return folder
 
 
@@ -156,7 +158,9 @@ def test_a_group_that_fails_as_a_whole_is_halved(tmp_path: Path, dataset: Path) 
     folder = tmp_path / "study"
     with make_study(folder, dataset) as study:
         first, second, _ = (run_folder(folder, run.digest) for run in study.runs())
-        trainer_of(folder).train(study.runs()[0].spec, second, lambda done, total, note="": None)  # not its own
+        trainer_of(folder).train(
+            study.run(study.runs()[0].id).spec, second, lambda done, total, note="": None
+        )  # not its own
         together(study, folder, QuietLine(), attempts=1)
         assert [run.state for run in study.runs()] == ["trained", "failed", "trained"]
         assert "a training with other data" in (study.runs()[1].error or "")

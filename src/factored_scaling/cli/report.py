@@ -128,15 +128,15 @@ def run_lines(target: Target, spec: StudySpec, measured: Results, recorded: bool
 
 def recorded_lines(study: Study) -> list[RunLine]:
     """One line per run of a study, with scores where there are any."""
-    from factored_scaling.core.scores import known_result, result_of
+    from factored_scaling.core.scores import known_result, result_of_tallies
     from factored_scaling.report import RunLine
 
-    trials, means = study.store.study_trials(study.id), study.store.study_scores(study.id)
+    tallies, means = study.store.tallies(study.id), study.store.study_scores(study.id)
     lines = []
     for run in study.runs():
         label = f"{run.id} ({run.digest[:8]})"
-        if run.id in trials:
-            result = result_of(trials[run.id])
+        if run.id in tallies:
+            result = result_of_tallies(tallies[run.id])
         elif run.id in means:
             result = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id])
         else:

@@ -148,7 +148,8 @@ def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
 def _check_episodes(study: Study, trainer: OutsideTrainer, retry_failed: bool) -> None:
     """Demos that the dataset has lost, or does not have yet, are told once and not by every run."""
     states = ("pending", "failed") if retry_failed else ("pending",)
-    wanted = {id_: None for run in study.runs() if run.state in states for id_ in run.spec.episodes}
+    specs = study.store.specs([run.id for run in study.runs() if run.state in states])
+    wanted = {id_: None for spec in specs.values() for id_ in spec.episodes}
     if wanted:
         trainer.check(list(wanted))
 

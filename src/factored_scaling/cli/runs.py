@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,15 @@ import click
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.core.checks import percentage
-from factored_scaling.core.scores import Result, Score, Trial, known_result, result_of, summarise
+from factored_scaling.core.scores import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.collection import Collected, Listed
-    from factored_scaling.store import RunRow
+    from factored_scaling.store import Measurement, RunRow, State
     from factored_scaling.study import Study
 
-STATES = ("done", "trained", "running", "pending", "failed")
+STATES: tuple[State, ...] = ("done", "trained", "running", "pending", "failed")
 
 
 @click.command("runs")
@@ -42,22 +44,23 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
             ids = opened.run(episodes).spec.episodes
             print_json(list(ids)) if as_json else say("\n".join(ids))
             return
-        found = [run for run in opened.runs() if state is None or run.state == state]
-        if as_json:
-            print_json(
-                {"study": opened.spec.name, "round": opened.round.index, "runs": [_entry(opened, r) for r in found]}
-            )
-            return
-        names = opened.spec.names
-        rows = [
-            [str(r.id), *(str(r.demos[name]) for name in names), str(r.seed), r.state, _score(opened, r), r.digest[:8]]
-            for r in found
-        ]
-        title = f"{opened.spec.name}: round {opened.round.index}, {_tally(opened.runs())}"
-        print_table(title, ["id", *names, "seed", "state", "score", "digest"], rows)
-        for run in found:
-            if run.error:
-                say(f"run {run.id} failed: {run.error.splitlines()[-1]}")
+        runs, spec, index = opened.runs(), opened.spec, opened.round.index
+        tallies, means = opened.store.tallies(opened.id), opened.store.study_scores(opened.id)
+    found = [run for run in runs if state is None or run.state == state]
+    if as_json:
+        entries = [_entry(run, tallies.get(run.id, []), means.get(run.id, [])) for run in found]
+        print_json({"study": spec.name, "round": index, "runs": entries})
+        return
+    scores = [_score(tallies.get(run.id, []), means.get(run.id, [])) for run in found]
+    rows = [
+        [str(r.id), *(str(r.demos[name]) for name in spec.names), str(r.seed), r.state, score, r.digest[:8]]
+        for r, score in zip(found, scores, strict=True)
+    ]
+    title = f"{spec.name}: round {index}, {_count_states(runs)}"
+    print_table(title, ["id", *spec.names, "seed", "state", "score", "digest"], rows)
+    for run in found:
+        if run.error:
+            say(f"run {run.id} failed: {run.error.splitlines()[-1]}")
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
@@ -295,8 +298,7 @@ def _print_round(opened: Study, title: str, wanted: dict[str, int], counts: dict
     print_table(title, ["factor", "ordered", "collected", "demos now"], rows)
 
 
-def _entry(study: Study, run: RunRow) -> dict[str, Any]:
-    result = _result(study, run)
+def _entry(run: RunRow, tallies: Sequence[Tally], means: Sequence[Measurement]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": run.id,
         "digest": run.digest,
@@ -309,45 +311,39 @@ def _entry(study: Study, run: RunRow) -> dict[str, Any]:
         "worker": run.worker,
         "error": run.error,
     }
-    if result is not None:
-        interval = result.overall.interval
-        entry |= {"score": result.overall.mean, "interval": [interval.low, interval.high]}
-        entry["factors"] = {"+".join(name): score.mean for name, score in result.by_factor.items()}
-    elif run.scores:
-        told = _told(study, run)
-        entry["score"] = told.mean
-        if told.trials:
-            entry["interval"] = [told.interval.low, told.interval.high]
+    score = _overall(tallies, means)
+    if score is not None:
+        entry["score"] = score.mean
+        if score.trials:
+            entry["interval"] = [score.interval.low, score.interval.high]
+    if tallies:
+        by_factor = result_of_tallies(tallies).by_factor
+        entry["factors"] = {"+".join(name): score.mean for name, score in by_factor.items()}
     return entry
 
 
-def _score(study: Study, run: RunRow) -> str:
-    result = _result(study, run)
-    if result is not None:
-        return f"{with_interval(result.overall.mean, result.overall.interval)} of {result.overall.trials}"
-    if not run.scores:
+def _score(tallies: Sequence[Tally], means: Sequence[Measurement]) -> str:
+    score = _overall(tallies, means)
+    if score is None:
         return "–"
-    told = _told(study, run)
-    return f"{with_interval(told.mean, told.interval)} of {told.trials}" if told.trials else percent(told.mean)
+    return f"{with_interval(score.mean, score.interval)} of {score.trials}" if score.trials else percent(score.mean)
 
 
-def _result(study: Study, run: RunRow) -> Result | None:
-    return result_of(study.store.trials(run.id)) if run.trials else None
-
-
-def _told(study: Study, run: RunRow) -> Score:
-    """The run's score from means that were told; over 0 trials when their number is unknown."""
-    return known_result((mean.factor, mean.score, mean.trials) for mean in study.store.scores(run.id)).overall
+def _overall(tallies: Sequence[Tally], means: Sequence[Measurement]) -> Score | None:
+    """A run's score from its trials, or else from means; over 0 trials when their number is unknown."""
+    if tallies:
+        return score_of_tallies(tallies)
+    return known_result((mean.factor, mean.score, mean.trials) for mean in means).overall if means else None
 
 
 def _summary(study: Study, run_id: int) -> str:
-    scores = [trial.score for trial in study.store.trials(run_id)]
-    if not scores:
+    tallies = study.store.tallies(study.id, [run_id]).get(run_id)
+    if not tallies:
         return "no trials yet"
-    score = summarise(scores)
+    score = score_of_tallies(tallies)
     return f"{with_interval(score.mean, score.interval)} over {score.trials} trials"
 
 
-def _tally(runs: list[RunRow]) -> str:
-    counts = {state: sum(run.state == state for run in runs) for state in STATES}
-    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+def _count_states(runs: Sequence[RunRow]) -> str:
+    counts = Counter(run.state for run in runs)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])

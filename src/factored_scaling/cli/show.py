@@ -8,6 +8,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -65,15 +66,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     """
     columns, rows = _shown(columns), [_shown(row) for row in rows]
     header, body = [[column] for column in columns], [[[cell] for cell in row] for row in rows]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    if _width(header, body) > room:
-        header = [_stacked(column, 1) for column in columns]
-    whole = body
-    for longest in (32, 24, 16, 12, 8):
-        if _width(header, body) > room:
-            body = [[_stacked(cell, longest) for cell in row] for row in rows]
-    if _width(header, body) > room:  # broken for nothing
-        body = whole
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if room is not None and _width(header, body) > room:
+        header, whole = [_stacked(column, 1) for column in columns], body
+        for longest in (32, 24, 16, 12, 8):
+            if _width(header, body) > room:
+                body = [[_stacked(cell, longest) for cell in row] for row in rows]
+        if _width(header, body) > room:  # broken for nothing
+            body = whole
     widths = _widths(header, body)
     right = [bool(rows) and all(_numeric(row[index]) for row in rows) for index in range(len(columns))]
     if title:
@@ -159,7 +159,14 @@ def _stacked(text: str, longest: int, parts: str = r"\S[^\s_+]*[_+]*\s*") -> lis
 
 def _cells(text: str) -> int:
     """Columns of a terminal that the text takes: Chinese characters take two, accents none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+@lru_cache(maxsize=4096)
+def _cell(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _numeric(cell: str) -> bool:

@@ -138,9 +138,10 @@ class Target:
                 raise NotEnoughData("no scores: nothing is recorded yet", hint="give a RESULTS.csv after the study")
             return spec, Results()
         with self.study() as study:
-            spec, results, unfinished = study.spec, study.results(partial), study.unfinished()
-            waiting = any(run.state == "trained" for run in study.runs())
-            mixed = mixed_settings(study, [run for run in study.runs() if run.trials or run.scores])
+            spec, runs = study.spec, study.runs()
+            results, unfinished = study.results(partial, runs), study.unfinished(runs)
+            waiting = any(run.state == "trained" for run in runs)
+            mixed = mixed_settings(study, [run for run in runs if run.trials or run.scores])
         if required and not results.rows:
             hint = "`fsc runs STUDY` shows what is pending"
             if waiting:
@@ -232,10 +233,10 @@ def mixed_settings(study: Study, runs: Sequence[RunRow]) -> str:
     from factored_scaling.core.design import run_on
 
     now = run_on(study.spec, (), 0).settings
-    other = [run for run in runs if run.spec.settings != now]
+    other = [run for run in runs if run.settings != now]
     if len(other) in (0, len(runs)):
         return ""
-    keys = " and ".join(f"`{key}:`" for key in now if any(run.spec.settings[key] != now[key] for run in other))
+    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
     return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
 
 

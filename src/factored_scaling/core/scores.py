@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from factored_scaling.core.checks import percentage, real, shown
 from factored_scaling.errors import InvalidInput
@@ -44,6 +46,14 @@ class Trial:
             raise InvalidInput(what, where=where, hint='write for example ("lighting",)')
         object.__setattr__(self, "score", score)
         object.__setattr__(self, "factor", tuple(self.factor))
+
+
+class Tally(NamedTuple):
+    """How many trials in which `factor` was varied had this score; all that a result needs to know of them."""
+
+    factor: tuple[str, ...]
+    score: float
+    trials: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +97,25 @@ def wilson(mean: float, trials: int, z: float = Z95) -> Interval:
 
 def bootstrap_mean(scores: Sequence[float], replicates: int = 2000, seed: int = 0) -> Interval:
     """Percentile bootstrap of the mean, for graded scores; deterministic for a seed."""
-    values = _scores(scores)
-    levels, counts = np.unique(values, return_counts=True)
-    draws = np.random.default_rng(seed).multinomial(values.size, counts / values.size, size=replicates)
-    low, high = np.quantile(draws @ levels / values.size, [0.025, 0.975])
+    return _bootstrap(_levels(scores), replicates, seed)
+
+
+def _bootstrap(levels: Mapping[float, int], replicates: int = 2000, seed: int = 0) -> Interval:
+    values = np.array(sorted(levels))
+    counts = np.array([levels[value] for value in values.tolist()])
+    total = int(counts.sum())
+    draws = np.random.default_rng(seed).multinomial(total, counts / total, size=replicates)
+    low, high = np.quantile(draws @ values / total, [0.025, 0.975])
     return Interval(float(low), float(high))
 
 
-def _scores(scores: Sequence[float]) -> NDArray[np.float64]:
+def _levels(scores: Sequence[float]) -> Counter[float]:
     values = np.asarray(scores, dtype=float)
     if not values.size:
         raise InvalidInput("no trials to summarise")
     if not ((values >= 0) & (values <= 1)).all():
         raise InvalidInput("scores must lie in [0, 1]")
-    return values
+    return Counter(values.tolist())
 
 
 def summarise(scores: Sequence[float]) -> Score:
@@ -109,22 +124,52 @@ def summarise(scores: Sequence[float]) -> Score:
     Graded scores that are all alike say nothing of their spread, so they too get Wilson's interval, which is the
     widest that scores in [0, 1] with this mean can need.
     """
-    values = _scores(scores)
-    mean = float(values.mean())
-    levels = set(values.tolist())
-    graded = bool(levels - {0.0, 1.0}) and len(levels) > 1
-    return Score(mean, values.size, bootstrap_mean(scores) if graded else wilson(mean, values.size))
+    return _summary(_levels(scores))
+
+
+def _summary(levels: Mapping[float, int]) -> Score:
+    mean, trials = mean_of(levels.items())
+    graded = len(levels) > 1 and not levels.keys() <= {0.0, 1.0}
+    return Score(mean, trials, _bootstrap(levels) if graded else wilson(mean, trials))
+
+
+def mean_of(levels: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    """Mean of scores that occur so often each, and how many there are; rounded once, whatever their order."""
+    known = list(levels)
+    trials = sum(count for _, count in known)
+    every = itertools.chain.from_iterable(itertools.repeat(score, count) for score, count in known)
+    return math.fsum(every) / trials, trials
+
+
+def tally(trials: Iterable[Trial]) -> list[Tally]:
+    """How many trials of each kind had each score, in order of first appearance."""
+    counts = Counter((trial.factor, trial.score) for trial in trials)
+    return [Tally(factor, score, count) for (factor, score), count in counts.items()]
 
 
 def result_of(trials: Iterable[Trial]) -> Result:
     """Overall score and the score per varied factor, in order of first appearance."""
-    every: list[float] = []
-    by_factor: dict[tuple[str, ...], list[float]] = {}
-    for trial in trials:
-        every.append(trial.score)
-        if trial.factor:
-            by_factor.setdefault(trial.factor, []).append(trial.score)
-    return Result(summarise(every), {factor: summarise(scores) for factor, scores in by_factor.items()})
+    return result_of_tallies(tally(trials))
+
+
+def result_of_tallies(tallies: Iterable[Tally]) -> Result:
+    """`result_of`, from how many trials had each score."""
+    known = list(tallies)
+    by_factor: dict[tuple[str, ...], list[Tally]] = {}
+    for one in known:
+        if one.factor:
+            by_factor.setdefault(one.factor, []).append(one)
+    return Result(score_of_tallies(known), {factor: score_of_tallies(own) for factor, own in by_factor.items()})
+
+
+def score_of_tallies(tallies: Iterable[Tally]) -> Score:
+    """`summarise`, from how many trials had each score, whichever factors they varied."""
+    levels: dict[float, int] = {}
+    for _, score, trials in tallies:
+        levels[score] = levels.get(score, 0) + trials
+    if not levels:
+        raise InvalidInput("no trials to summarise")
+    return _summary(levels)
 
 
 def known_score(mean: float, trials: int | None) -> Score:

@@ -13,9 +13,11 @@ from factored_scaling.store.rows import (
     Planned,
     QueuedTrial,
     RoundRow,
+    RunOutline,
     RunRow,
     State,
     StudyRow,
+    WholeRun,
 )
 from factored_scaling.store.store import Store
 
@@ -30,8 +32,10 @@ __all__ = [
     "Planned",
     "QueuedTrial",
     "RoundRow",
+    "RunOutline",
     "RunRow",
     "State",
     "Store",
     "StudyRow",
+    "WholeRun",
 ]

@@ -33,8 +33,8 @@ from factored_scaling.store.format import (
     checked,
 )
 from factored_scaling.store.results import score_values, trial_values
-from factored_scaling.store.rows import Measurement, to_json
-from factored_scaling.store.runs import rows_by_run
+from factored_scaling.store.rows import Measurement
+from factored_scaling.store.runs import rows_by_run, spec_values
 from factored_scaling.store.schema import (
     attempts,
     documents,
@@ -147,9 +147,10 @@ def _load_run(connection: Connection, study: int, round_ids: list[int], data: An
         run["lease_seconds"] = max(run["lease_expires"] - (run["started"] or 0.0), 0.0)
     if not run["placements"]:
         raise InvalidInput("a run belongs to at least one round", where=f"{where}.placements")
-    own = {field: run[field] for field in RUN} | {"spec": to_json(spec.to_mapping(), "a run"), "digest": spec.digest}
-    run_id = int(connection.execute(insert(runs).values(**own, study_id=study).returning(runs.c.id)).scalar_one())
     places = [checked(row, PLACE, f"{where}.placements[{index}]") for index, row in enumerate(run["placements"])]
+    latest = max(places, key=lambda place: int(place["round"]))
+    own = {field: run[field] for field in RUN} | spec_values(spec, latest["round"], latest["position"])
+    run_id = int(connection.execute(insert(runs).values(**own, study_id=study).returning(runs.c.id)).scalar_one())
     for place in places:
         number = place.pop("round")
         if number >= len(round_ids):

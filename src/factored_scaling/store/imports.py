@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, insert, select
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.scores import Tally
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, results, runs, studies
 from factored_scaling.store.rows import Measurement, Planned, RunRow
 from factored_scaling.store.schema import rounds, scores
 from factored_scaling.store.schema import runs as runs_table
 
-# From the study's runs, measurements and trials (by run id) to the runs that a file is about and what is new of each.
+# From the study's runs, and by their ids measurements and counts of trials, to the runs that a file is about and what
+# is new of each.
 Match = Callable[
-    [list[RunRow], dict[int, list[Measurement]], dict[int, list[Trial]]],
-    Sequence[tuple[Planned, Sequence[Measurement]]],
+    [list[RunRow], dict[int, list[Measurement]], dict[int, list[Tally]]],
+    Sequence[tuple[Planned | RunRow, Sequence[Measurement]]],
 ]
 
 
@@ -28,7 +29,7 @@ def take_in(connection: Connection, now: float, study: int, index: int, match: M
         raise InvalidInput("the study was extended meanwhile", hint="import the file again")
     own = select(runs_table.c.id).where(runs_table.c.study_id == study).order_by(runs_table.c.id)
     connection.execute(own.with_for_update()).all()  # what is matched stays as it is until the end
-    known = results.scores_of_study(connection, study), results.trials_of_study(connection, study)
+    known = results.scores_of_study(connection, study), results.tallies(connection, study, None)
     matched = match(runs.of_study(connection, study, None), *known)
     ids = runs.add(connection, now, study, index, [run for run, _ in matched])
     rows = [

@@ -16,47 +16,31 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, or_, select, text, update
 
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import studies
 from factored_scaling.store.rows import LONGEST_NAME, Outcome, State, checked_text
 from factored_scaling.store.runs import require
-from factored_scaling.store.schema import attempts, placements, rounds, runs, scores, trials
+from factored_scaling.store.schema import RUNNING, WAITING, attempts, runs, scores, trials
 
 _IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
-def take(
-    connection: Connection, now: float, study: int, worker: str, seconds: float, run_id: int | None, index: int | None
-) -> int | None:
+def take(connection: Connection, now: float, study: int, worker: str, seconds: float, run_id: int | None) -> int | None:
     """Take the first run that nobody works on, of the latest round that has one; returns its id, or None."""
     studies.require(connection, study)
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
     _check_seconds(seconds)
-    waiting = and_(runs.c.state == "pending", runs.c.trained.is_(None))
-    over = is_over(runs.c.lease_expires, runs.c.lease_seconds, now)
-    free = or_(waiting, and_(runs.c.state == "running", over))
-    while (found := _first(connection, study, free, run_id, index)) is not None:
-        # the number of attempts tells whether another process took the run between the reading and the writing
-        taken = connection.execute(
-            update(runs)
-            .where(runs.c.id == found.id, runs.c.attempts == found.attempts, free)
-            .values(
-                state="running",
-                attempts=found.attempts + 1,
-                worker=worker,
-                lease_expires=now + seconds,
-                lease_seconds=seconds,
-                started=now,
-                error=None,
-            )
-        )
-        if taken.rowcount == 1:
-            if found.state == "running":
-                _record(connection, found, now, "lost", f"no word since {found.worker}'s lease ran out")
-            return int(found.id)
-    return None
+    found = _free(connection, now, study, run_id)
+    if found is None:
+        return None
+    values = {"state": "running", "attempts": found.attempts + 1, "worker": worker, "started": now, "error": None}
+    values |= {"lease_expires": now + seconds, "lease_seconds": seconds}
+    connection.execute(update(runs).where(runs.c.id == found.id).values(values))
+    if found.state == "running":
+        _record(connection, found, now, "lost", f"no word since {found.worker}'s lease ran out")
+    return int(found.id)
 
 
 def extend(connection: Connection, now: float, run_id: int, token: int, seconds: float) -> float:
@@ -163,22 +147,27 @@ def lost(row: Row[Any]) -> LeaseLost:
     return LeaseLost(f"run {row.id} was taken away: {now}", hint="drop this work and lease another run")
 
 
-def _first(
-    connection: Connection, study: int, free: ColumnElement[bool], run_id: int | None, index: int | None
-) -> Row[Any] | None:
-    placed = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
-    query = (
-        select(runs)
-        .select_from(placed)
-        .where(runs.c.study_id == study, free)
-        .order_by(rounds.c.number.desc(), placements.c.position)  # what an earlier round left undone can wait
-        .limit(1)
-    )
-    if run_id is not None:
-        query = query.where(runs.c.id == run_id)
-    if index is not None:
-        query = query.where(rounds.c.number == index)
-    return connection.execute(query).first()
+def _free(connection: Connection, now: float, study: int, run_id: int | None) -> Row[Any] | None:
+    """The run to take, locked: `run_id` if it is free, or else the first that is."""
+    names = ("id", "state", "attempts", "worker", "started", "latest_round", "latest_position")
+    own = select(*(runs.c[name] for name in names)).where(runs.c.study_id == study)
+    # the words of the indexes, so that the databases see that these answer the question
+    waiting = own.where(text(WAITING))
+    left = own.where(text(RUNNING), is_over(runs.c.lease_expires, runs.c.lease_seconds, now))
+    order = runs.c.latest_round.desc(), runs.c.latest_position  # what an earlier round left undone can wait
+    # A run that somebody else has locked is being taken: not worth waiting for while there is another. (SQLite has no
+    # locks on rows, and one process writes at a time.)
+    if run_id is None:
+        both = [query.order_by(*order).limit(1).with_for_update(skip_locked=True) for query in (waiting, left)]
+        found = [row for query in both if (row := connection.execute(query).first()) is not None]
+        if found:
+            return max(found, key=lambda row: (row.latest_round, -row.latest_position))
+    for query in (waiting, left):
+        wanted = query if run_id is None else query.where(runs.c.id == run_id)
+        row = connection.execute(wanted.order_by(*order).limit(1).with_for_update()).first()
+        if row is not None:
+            return row
+    return None
 
 
 def _record(connection: Connection, row: Row[Any], now: float, outcome: Outcome, error: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from sqlalchemy import Connection, insert, inspect, select, text, update
@@ -79,9 +80,39 @@ def _add_lease_seconds(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_order_and_indexes(connection: Connection) -> None:
+    for column in ("seed TEXT", "settings TEXT", "latest_round INTEGER", "latest_position INTEGER"):
+        default = "''" if column.endswith("TEXT") else "0"
+        connection.exec_driver_sql(f"ALTER TABLE fsc_runs ADD COLUMN {column} NOT NULL DEFAULT {default}")
+    specs = connection.exec_driver_sql("SELECT id, spec FROM fsc_runs").all()
+    for start in range(0, len(specs), 1000):
+        values = []
+        for id_, spec in specs[start : start + 1000]:
+            read = json.loads(spec)
+            settings = {key: read[key] for key in ("task", "policy", "evaluation")}
+            values.append({"id": id_, "seed": str(read["seed"]), "settings": json.dumps(settings)})
+        connection.execute(text("UPDATE fsc_runs SET seed = :seed, settings = :settings WHERE id = :id"), values)
+    placed = "FROM fsc_placements p JOIN fsc_rounds r ON r.id = p.round_id WHERE p.run_id = fsc_runs.id"
+    here = f"SELECT p.position {placed} AND r.number = fsc_runs.latest_round"
+    for statement in (
+        f"UPDATE fsc_runs SET latest_round = COALESCE((SELECT max(r.number) {placed}), 0)",
+        f"UPDATE fsc_runs SET latest_position = COALESCE(({here}), 0)",
+        "CREATE INDEX fsc_runs_waiting ON fsc_runs (study_id, latest_round DESC, latest_position)"
+        " WHERE state = 'pending' AND trained IS NULL",
+        "CREATE INDEX fsc_runs_running ON fsc_runs (study_id) WHERE state = 'running'",
+        "CREATE INDEX fsc_trials_by_score ON fsc_trials (run_id, factor, score)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # MIGRATIONS[i] turns version i + 1 into version i + 2. A step never changes once released, and it names tables and
 # columns in SQL rather than through schema.py, which describes the newest version only.
-MIGRATIONS: list[Callable[[Connection], None]] = [_add_trained, _add_evaluations, _add_lease_seconds]
+MIGRATIONS: list[Callable[[Connection], None]] = [
+    _add_trained,
+    _add_evaluations,
+    _add_lease_seconds,
+    _add_order_and_indexes,
+]
 _ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
 
 

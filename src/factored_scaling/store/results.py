@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.scores import Tally, Trial
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost
@@ -99,6 +100,24 @@ def trials_of_study(connection: Connection, study: int) -> dict[int, list[Trial]
     """The trials of every run that has any, by run id."""
     studies.require(connection, study)
     return {run_id: [_trial(row) for row in rows] for run_id, rows in rows_by_run(connection, study, trials).items()}
+
+
+def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None) -> dict[int, list[Tally]]:
+    """How many trials of each kind had each score, by run id, in order of first appearance."""
+    studies.require(connection, study)
+    columns = trials.c.run_id, trials.c.factor, trials.c.score
+    counted = select(*columns, func.count().label("count"), func.min(trials.c.id).label("first")).group_by(*columns)
+    if run_ids is None:
+        own = select(runs.c.id).where(runs.c.study_id == study)
+        rows = connection.execute(counted.where(trials.c.run_id.in_(own))).all()
+    else:
+        some = [run_ids[start : start + _KEYS_PER_QUERY] for start in range(0, len(run_ids), _KEYS_PER_QUERY)]
+        rows = [row for ids in some for row in connection.execute(counted.where(trials.c.run_id.in_(ids)))]
+    factors = cache(lambda text: tuple(json.loads(text)))
+    found: dict[int, list[tuple[int, Tally]]] = {}
+    for run_id, factor, score, count, first in rows:
+        found.setdefault(run_id, []).append((first, Tally(factors(factor), score, count)))
+    return {run_id: [one for _, one in sorted(mine)] for run_id, mine in found.items()}
 
 
 def scores_of(connection: Connection, run_id: int) -> list[Measurement]:

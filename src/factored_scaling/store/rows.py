@@ -47,22 +47,35 @@ class RoundRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run as it stood when it was read. Times are seconds since 1970."""
+class RunOutline:
+    """How far a run is, as it stood when it was read. Times are seconds since 1970."""
 
     id: int
+    state: State
+    # the rounds it belongs to, oldest first
+    rounds: tuple[int, ...]
+    lease_expires: float | None
+    started: float | None
+    finished: float | None
+    # when its policy was ready, for runs that are trained first and measured by people later
+    trained: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow(RunOutline):
+    """A run without the list of episodes it is trained on, which is long; `Store.run` reads one whole."""
+
     digest: str
-    spec: RunSpec
+    seed: int
+    # `task`, `policy` and `evaluation` of its spec
+    settings: dict[str, Any]
     # demos per factor, as the newest of its rounds (or the round asked for) counts them
     demos: dict[str, int]
-    # the rounds it belongs to, oldest first, and its place in the first of them (or in the round asked for)
-    rounds: tuple[int, ...]
+    # its place in the first of its rounds (or in the round asked for)
     position: int
-    state: State
     worker: str | None
     # how often it was taken so far
     attempts: int
-    lease_expires: float | None
     # why it failed, while it is failed; earlier errors are in the attempts
     error: str | None
     # trials told so far, and their mean
@@ -71,22 +84,20 @@ class RunRow:
     # measurements told as means
     scores: int
     created: float
-    started: float | None
-    finished: float | None
-    # when its policy was ready, for runs that are trained first and measured by people later
-    trained: float | None
     # the policy whose trials workers recorded, where they named one
-    policy: str | None = None
-
-    @property
-    def seed(self) -> int:
-        """The training seed."""
-        return self.spec.seed
+    policy: str | None
 
     @property
     def lease_token(self) -> int:
         """Proves that one holds this lease and not an earlier one: the number of the attempt."""
         return self.attempts
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun(RunRow):
+    """A run with all that it is trained on."""
+
+    spec: RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +204,7 @@ class EntryRow:
 
 
 class Planned(Protocol):
-    """What `add_runs` needs to know of a run; `core.design.PlannedRun` is one."""
+    """What `add_runs` needs to know of a new run; `core.design.PlannedRun` is one."""
 
     @property
     def spec(self) -> RunSpec:

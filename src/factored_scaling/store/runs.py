@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
 
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import studies
-from factored_scaling.store.rows import AttemptRow, Planned, RunRow, to_json
+from factored_scaling.store.rows import AttemptRow, Planned, RunOutline, RunRow, State, WholeRun, to_json
 from factored_scaling.store.schema import attempts, placements, queue, rounds, runs, scores, trials
 
+_PLACED = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
+_SHORTEST_DIGEST = 4  # characters by which a run may be named
+_IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
-def add(connection: Connection, now: float, study: int, index: int, planned: Sequence[Planned]) -> list[int]:
+
+def add(connection: Connection, now: float, study: int, index: int, planned: Sequence[Planned | RunRow]) -> list[int]:
     """Make each run known to the study once and place it in the round; returns the runs' ids, in the order given."""
     studies.require(connection, study, lock=True)
     round_id = studies.round_id(connection, study, index)
-    digests = [run.spec.digest for run in planned]
+    digests = [run.digest if isinstance(run, RunRow) else run.spec.digest for run in planned]
     known = _ids_by_digest(connection, study)
-    fresh = {digest: run.spec for digest, run in zip(digests, planned, strict=True) if digest not in known}
+    position = _positions(connection, round_id, [(known.get(digest), digest) for digest in dict.fromkeys(digests)])
+    fresh = {d: run for d, run in zip(digests, planned, strict=True) if d not in known and not isinstance(run, RunRow)}
     if fresh:
-        rows = [
-            {
-                "study_id": study,
-                "digest": digest,
-                "spec": to_json(spec.to_mapping(), "a run"),
-                "state": "pending",
-                "attempts": 0,
-                "created": now,
-            }
-            for digest, spec in fresh.items()
-        ]
-        connection.execute(insert(runs), rows)
+        connection.execute(insert(runs), [_new_run(now, study, index, position[d], run) for d, run in fresh.items()])
         known = _ids_by_digest(connection, study)
-    ids = [known[digest] for digest in digests]
-    _place(connection, round_id, dict(zip(ids, planned, strict=True)))
-    return ids
+    if position:
+        named = dict(zip(digests, planned, strict=True))
+        places = [
+            {"round_id": round_id, "run_id": known[digest], "position": place, "demos": _demos(named[digest])}
+            for digest, place in position.items()
+        ]
+        connection.execute(insert(placements), places)
+        latest = [{"run": known[d], "place": place} for d, place in position.items() if d not in fresh]
+        if latest:
+            later = and_(runs.c.id == bindparam("run"), runs.c.latest_round <= index)
+            values = {"latest_round": index, "latest_position": bindparam("place")}
+            connection.execute(update(runs).where(later).values(values), latest)
+    return [known[digest] for digest in digests]
 
 
 def withdraw(connection: Connection, _now: float, study: int, index: int, digests: Collection[str]) -> list[int]:
@@ -54,6 +60,8 @@ def withdraw(connection: Connection, _now: float, study: int, index: int, digest
     gone = [id_ for id_ in found if id_ not in elsewhere]
     for id_ in found:
         connection.execute(delete(placements).where(placements.c.round_id == here, placements.c.run_id == id_))
+        if id_ in elsewhere:
+            _set_latest(connection, id_)
     for id_ in gone:
         connection.execute(delete(attempts).where(attempts.c.run_id == id_))
         connection.execute(delete(runs).where(runs.c.id == id_))
@@ -70,12 +78,67 @@ def of_study(connection: Connection, study: int, index: int | None) -> list[RunR
     return sorted(found, key=lambda run: run.position)
 
 
-def one(connection: Connection, run_id: int) -> RunRow:
+def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
+    """The runs of these ids that exist, in the order of the ids."""
+    found = {run.id: run for chunk in _chunks(run_ids) for run in read(connection, runs.c.id.in_(chunk))}
+    return [found[id_] for id_ in run_ids if id_ in found]
+
+
+def outline(connection: Connection, study: int) -> list[RunOutline]:
+    """How far every run is, in the order to train them."""
+    studies.require(connection, study)
+    columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained")]
+    query = (
+        select(*columns, rounds.c.number)
+        .select_from(_PLACED)
+        .where(runs.c.study_id == study)
+        .order_by(rounds.c.number, placements.c.position)
+    )
+    numbers: dict[int, tuple[int, ...]] = {}
+    rows: dict[int, Any] = {}
+    for row in connection.execute(query):
+        rows.setdefault(row.id, row)
+        numbers[row.id] = (*numbers.get(row.id, ()), row.number)
+    return [
+        RunOutline(row.id, _state(row), numbers[row.id], row.lease_expires, row.started, row.finished, row.trained)
+        for row in rows.values()
+    ]
+
+
+def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
+    """The specs of the runs of these ids that exist, in the order of the ids."""
+    found: dict[int, str] = {}
+    for chunk in _chunks(run_ids):
+        rows = connection.execute(select(runs.c.id, runs.c.spec).where(runs.c.id.in_(chunk)))
+        found |= {row.id: row.spec for row in rows}
+    return {id_: RunSpec.from_mapping(json.loads(found[id_])) for id_ in run_ids if id_ in found}
+
+
+def one(connection: Connection, run_id: int) -> WholeRun:
     """The run of this id."""
     found = read(connection, runs.c.id == run_id)
     if not found:
         raise missing(run_id)
-    return found[0]
+    values = {field.name: getattr(found[0], field.name) for field in fields(RunRow)}
+    return WholeRun(**values, spec=specs(connection, [run_id])[run_id])
+
+
+def digests(connection: Connection, study: int, index: int) -> set[str]:
+    """The digests of a round's runs."""
+    here = placements.c.round_id == studies.round_id(connection, study, index)
+    return set(connection.execute(select(runs.c.digest).select_from(_PLACED).where(here)).scalars())
+
+
+def find(connection: Connection, study: int, reference: str) -> list[int]:
+    """Ids of the runs that are meant: the one of this id, or those whose digest begins so."""
+    own = select(runs.c.id).where(runs.c.study_id == study)
+    if reference.isascii() and reference.isdigit() and len(reference) < 10:
+        found = connection.execute(own.where(runs.c.id == int(reference))).scalars().all()
+        if found and str(found[0]) == reference:
+            return list(found)
+    if len(reference) < _SHORTEST_DIGEST:
+        return []
+    return list(connection.execute(own.where(runs.c.digest.startswith(reference, autoescape=True))).scalars())
 
 
 def read(connection: Connection, condition: ColumnElement[bool], index: int | None = None) -> list[RunRow]:
@@ -93,18 +156,19 @@ def read(connection: Connection, condition: ColumnElement[bool], index: int | No
         .group_by(scores.c.run_id)
         .subquery()
     )
-    placed = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
     query = (
-        select(runs, rounds.c.number, placements.c.position, placements.c.demos)
+        select(*(column for column in runs.c if column.name != "spec"))
+        .add_columns(rounds.c.number, placements.c.position, placements.c.demos)
         .add_columns(told.c.count.label("trials"), told.c.mean, means.c.count.label("scores"))
-        .select_from(placed.outerjoin(told, told.c.run_id == runs.c.id).outerjoin(means, means.c.run_id == runs.c.id))
+        .select_from(_PLACED.outerjoin(told, told.c.run_id == runs.c.id).outerjoin(means, means.c.run_id == runs.c.id))
         .where(condition)
         .order_by(rounds.c.number, placements.c.position)
     )
     places: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):
         places.setdefault(row.id, []).append(row)
-    return [_run_row(rows, index) for rows in places.values()]
+    parsed = cache(json.loads)  # few settings and training sets are shared by many runs
+    return [_run_row(rows, index, parsed) for rows in places.values()]
 
 
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
@@ -141,53 +205,88 @@ def missing(run_id: int) -> StudyMissing:
     return StudyMissing(f"there is no run {run_id}")
 
 
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + _IDS_PER_QUERY] for start in range(0, len(ids), _IDS_PER_QUERY))
+
+
 def _ids_by_digest(connection: Connection, study: int) -> dict[str, int]:
     query = select(runs.c.digest, runs.c.id).where(runs.c.study_id == study)
     return {row.digest: row.id for row in connection.execute(query)}
 
 
-def _place(connection: Connection, round_id: int, planned: dict[int, Planned]) -> None:
+def _positions(connection: Connection, round_id: int, wanted: Iterable[tuple[int | None, str]]) -> dict[str, int]:
+    """Where in the round the runs go that are not in it yet, by digest: after those that are."""
     query = select(placements.c.run_id, placements.c.position).where(placements.c.round_id == round_id)
     placed = {row.run_id: row.position for row in connection.execute(query)}
     following = max(placed.values(), default=-1) + 1
-    fresh = [(id_, run) for id_, run in planned.items() if id_ not in placed]
-    if fresh:
-        rows = [
-            {"round_id": round_id, "run_id": id_, "position": following + place, "demos": _demos(run)}
-            for place, (id_, run) in enumerate(fresh)
-        ]
-        connection.execute(insert(placements), rows)
+    return {digest: following + n for n, digest in enumerate(d for id_, d in wanted if id_ not in placed)}
 
 
-def _demos(run: Planned) -> str:
+def _new_run(now: float, study: int, index: int, position: int, run: Planned) -> dict[str, Any]:
+    return {"study_id": study, "state": "pending", "attempts": 0, "created": now} | spec_values(
+        run.spec, index, position
+    )
+
+
+def spec_values(spec: RunSpec, latest_round: int, latest_position: int) -> dict[str, Any]:
+    """What the table keeps of a run's spec and of its place in the latest of its rounds."""
+    return {
+        "digest": spec.digest,
+        "spec": to_json(spec.to_mapping(), "a run"),
+        "seed": str(spec.seed),
+        "settings": to_json(spec.settings, "a run"),
+        "latest_round": latest_round,
+        "latest_position": latest_position,
+    }
+
+
+def _set_latest(connection: Connection, run_id: int) -> None:
+    query = (
+        select(rounds.c.number, placements.c.position)
+        .join(placements, placements.c.round_id == rounds.c.id)
+        .where(placements.c.run_id == run_id)
+        .order_by(rounds.c.number.desc())
+    )
+    number, position = connection.execute(query).first() or (0, 0)
+    values = {"latest_round": number, "latest_position": position}
+    connection.execute(update(runs).where(runs.c.id == run_id).values(values))
+
+
+def _demos(run: Planned | RunRow) -> str:
     for factor, count in run.demos.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidInput(f"demos must be whole numbers, not {count!r}", where=f"demos.{factor}")
     return to_json(dict(run.demos), "demos")
 
 
-def _run_row(places: list[Row[Any]], index: int | None) -> RunRow:
+def _state(row: Row[Any]) -> State:
+    state: State = "trained" if row.state == "pending" and row.trained is not None else row.state
+    return state
+
+
+def _run_row(places: list[Row[Any]], index: int | None, parsed: Callable[[str], Any]) -> RunRow:
     """One run from its rows, one per round it is in, oldest round first."""
     asked = [place for place in places if place.number == index]
     row, newest = (asked[0], asked[0]) if asked else (places[0], places[-1])
     return RunRow(
         id=row.id,
-        digest=row.digest,
-        spec=RunSpec.from_mapping(json.loads(row.spec)),
-        demos=json.loads(newest.demos),
+        state=_state(row),
         rounds=tuple(place.number for place in places),
+        lease_expires=row.lease_expires,
+        started=row.started,
+        finished=row.finished,
+        trained=row.trained,
+        digest=row.digest,
+        seed=int(row.seed),
+        settings=parsed(row.settings),
+        demos=parsed(newest.demos),
         position=row.position,
-        state="trained" if row.state == "pending" and row.trained is not None else row.state,
         worker=row.worker,
         attempts=row.attempts,
-        lease_expires=row.lease_expires,
         error=row.error,
         trials=row.trials or 0,
         mean=row.mean,
         scores=row.scores or 0,
         created=row.created,
-        started=row.started,
-        finished=row.finished,
-        trained=row.trained,
         policy=row.policy,
     )

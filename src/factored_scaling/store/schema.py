@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData()
@@ -68,9 +69,25 @@ runs = Table(
     Column("lease_seconds", Double),
     # names the policy whose trials workers recorded, where they named one
     Column("policy", Text),
+    # of the spec, which lists every episode and is long: what tables of runs need
+    Column("seed", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    # the latest round that the run belongs to and its place there, which decide who is trained first
+    Column("latest_round", Integer, nullable=False),
+    Column("latest_position", Integer, nullable=False),
     UniqueConstraint("study_id", "digest"),
     CheckConstraint("state IN ('pending', 'running', 'done', 'failed')"),
 )
+WAITING, RUNNING = "state = 'pending' AND trained IS NULL", "state = 'running'"
+Index(
+    "fsc_runs_waiting",
+    runs.c.study_id,
+    runs.c.latest_round.desc(),
+    runs.c.latest_position,
+    sqlite_where=text(WAITING),
+    postgresql_where=text(WAITING),
+)
+Index("fsc_runs_running", runs.c.study_id, sqlite_where=text(RUNNING), postgresql_where=text(RUNNING))
 
 # which rounds a run belongs to: a policy that two rounds share is trained once
 placements = Table(
@@ -113,6 +130,8 @@ trials = Table(
     Column("attempt", Integer),
     UniqueConstraint("run_id", "key"),
     CheckConstraint("score >= 0 AND score <= 1"),
+    # counts per score are read from it, without the trials
+    Index("fsc_trials_by_score", "run_id", "factor", "score"),
 )
 
 # results that arrive as means rather than as single trials

@@ -10,9 +10,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.design import RunSpec
 from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.scores import Tally, Trial
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.store import creation, exchange, imports, leases, migrations, queue, results, runs, studies
 from factored_scaling.store.connections import Clock, Database, address_of
@@ -27,8 +28,10 @@ from factored_scaling.store.rows import (
     Planned,
     QueuedTrial,
     RoundRow,
+    RunOutline,
     RunRow,
     StudyRow,
+    WholeRun,
 )
 from factored_scaling.writing import take_name
 
@@ -187,8 +190,28 @@ class Store:
         """The study's runs, or those of one round, in the order to train them, all as of one moment."""
         return self._read(runs.of_study, study, round)
 
-    def run(self, run_id: int) -> RunRow:
-        """One run."""
+    def some_runs(self, run_ids: Sequence[int]) -> list[RunRow]:
+        """The runs of these ids that exist, in the order of the ids."""
+        return self._read(runs.some, run_ids)
+
+    def outline(self, study: int) -> list[RunOutline]:
+        """How far every run of the study is, in the order to train them: quick, whatever was measured."""
+        return self._read(runs.outline, study)
+
+    def digests(self, study: int, round: int) -> set[str]:
+        """The digests of a round's runs."""
+        return self._read(runs.digests, study, round)
+
+    def find_runs(self, study: int, reference: str) -> list[int]:
+        """Ids of the study's runs that are meant by an id, or by four or more characters that a digest begins with."""
+        return self._read(runs.find, study, reference)
+
+    def specs(self, run_ids: Sequence[int]) -> dict[int, RunSpec]:
+        """What runs are trained on, by their ids and in the order of these."""
+        return self._read(runs.specs, run_ids)
+
+    def run(self, run_id: int) -> WholeRun:
+        """One run, with the episodes it is trained on."""
         return self._read(runs.one, run_id)
 
     def attempts(self, run_id: int) -> list[AttemptRow]:
@@ -197,17 +220,15 @@ class Store:
 
     # --- leases
 
-    def lease(
-        self, study: int, worker: str, seconds: float, run_id: int | None = None, round: int | None = None
-    ) -> RunRow | None:
+    def lease(self, study: int, worker: str, seconds: float, run_id: int | None = None) -> WholeRun | None:
         """Take a run that is pending, or whose worker's lease ran out, for `seconds`; None when there is none.
 
-        It is the first of the latest round that has one. `run_id` and `round` narrow what may be taken. The row's
-        `lease_token` goes into the calls below.
+        It is the first of the latest round that has one, or `run_id` and no other. The row's `lease_token` goes into
+        the calls below.
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)
-            taken = leases.take(connection, now, study, worker, seconds, run_id, round)
+            taken = leases.take(connection, now, study, worker, seconds, run_id)
             return None if taken is None else runs.one(connection, taken)
 
     def heartbeat(self, run_id: int, lease_token: int, seconds: float) -> float:
@@ -272,6 +293,10 @@ class Store:
     def trials(self, run_id: int) -> list[Trial]:
         """The run's trials in the order in which they were told."""
         return self._read(results.trials_of, run_id)
+
+    def tallies(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
+        """How many trials had each score, by run id: of every run of the study that has any, or of some runs."""
+        return self._read(results.tallies, study, run_ids)
 
     def study_trials(self, study: int) -> dict[int, list[Trial]]:
         """The trials of every run of the study that has any, by run id."""

@@ -1,4 +1,4 @@
-"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v4.db`.
+"""Make the example database that tests/store/databases keeps for every schema version: `make_database.py v5.db`.
 
 Run it once, with the release that introduces the version, and never again: later ones must read what it wrote.
 """

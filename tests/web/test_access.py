@@ -213,7 +213,7 @@ def test_an_error_inside_is_logged_and_not_shown(
     def broken(*_: Any) -> None:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(measured, "runs", broken)
+    monkeypatch.setattr(measured.store, "outline", broken)
     answer = client.get("/")
     assert answer.status_code == 500
     assert "secret" not in answer.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 from tests.web.conftest import measure
 
@@ -108,7 +109,7 @@ def test_a_finished_study_says_so(study: Study, client: TestClient) -> None:
 def test_screening_is_not_said_to_have_curves(study: Study) -> None:
     for construction, said in (("one", "2 (one)"), ("screen", "none (screen)")):
         spec = study.spec.changed(construction=construction)
-        assert ("curves", said) in _facts(spec, study.runs(), study.store.rounds(study.id))
+        assert ("curves", said) in _facts(spec, study.runs(), study.store.rounds(study.id), 0)
 
 
 def test_rounds_are_listed_with_what_was_collected(study: Study, client: TestClient) -> None:
@@ -117,6 +118,62 @@ def test_rounds_are_listed_with_what_was_collected(study: Study, client: TestCli
     text = client.get("/").text
     assert "camera pose +20, lighting +4" in text
     assert "5 of 5" in text
+
+
+def test_a_long_table_has_pages(study: Study, client: TestClient) -> None:
+    assert "Pages of the table" not in client.get("/").text
+    for seed in range(1, 250):
+        study.add({"camera_pose": 1, "lighting": 1}, seed)
+    rows = study.runs()
+    assert len(rows) == 254
+    study.tell(rows[110].id, [1.0, 0.0, 1.0])
+    study.tell(rows[111].id, 0.625)
+    first, second, last = (client.get(f"/?page={page}").text for page in (1, 2, 3))
+    for text, (begin, end) in zip((first, second, last), ((0, 100), (100, 200), (200, 254)), strict=True):
+        assert f"{begin + 1}–{end} of 254" in text
+        assert [row.digest[:8] in text for row in rows] == [begin <= place < end for place in range(254)]
+    assert "66.7%" in second
+    assert "62.5%" in second
+    assert "Previous" not in first
+    assert 'href="/?page=2#runs-title">Next' in first
+    assert 'href="/?page=1#runs-title">Previous' in second
+    assert "Next" not in last
+    assert client.get("/").text == first
+    assert client.get("/?page=99").text == last, "runs may be withdrawn while somebody looks at the last page"
+    assert client.get("/overview?page=2").text.strip() in second
+    assert client.get("/?page=0").status_code == 422
+
+
+def test_many_failures_are_counted_and_some_are_shown(study: Study, client: TestClient) -> None:
+    for seed in range(1, 40):
+        study.add({"camera_pose": 1, "lighting": 1}, seed)
+    for number, run in enumerate(study.ask(30)):
+        study.fail(run.id, f"reason number {number:02}")
+    study.ask(14, worker="bench")
+    text = client.get("/").text
+    assert [f"reason number {number:02}" in text for number in range(30)] == [True] * 24 + [False] * 6
+    assert "And 6 more; <code>fsc runs --state failed</code> lists them." in text
+    assert text.count("bench, for less than a minute") == 14
+
+
+def test_a_page_reads_what_it_shows(study: Study, client: TestClient) -> None:
+    """Whatever the study's size: the number of queries does not grow with the number of runs."""
+
+    def queries() -> int:
+        seen: list[str] = []
+        event.listen(Engine, "before_cursor_execute", look := lambda *given: seen.append(given[2]))
+        try:
+            client.get("/overview")
+        finally:
+            event.remove(Engine, "before_cursor_execute", look)
+        assert not [statement for statement in seen if "fsc_runs.spec" in statement]
+        return len(seen)
+
+    few = queries()
+    measure(study, 5)
+    for seed in range(1, 90):
+        study.tell(study.add({"camera_pose": 1, "lighting": 1}, seed), [1.0, 0.0])
+    assert queries() == few
 
 
 def test_the_part_is_sent_again_only_when_it_changed(study: Study, client: TestClient) -> None:

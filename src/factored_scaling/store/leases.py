@@ -16,7 +16,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import studies
@@ -53,7 +66,7 @@ def extend(connection: Connection, now: float, run_id: int, token: int, seconds:
 
 
 def is_over(
-    expires: ColumnElement[float | None], seconds: ColumnElement[float | None], now: float
+    expires: ColumnElement[float | None], seconds: ColumnElement[float | None], now: float | ColumnElement[float]
 ) -> ColumnElement[bool]:
     """Whether a lease or claim for `seconds` has run out, or was granted before the clock was set back."""
     return or_(expires <= now, expires > now + 2 * seconds)
@@ -149,25 +162,34 @@ def lost(row: Row[Any]) -> LeaseLost:
 
 def _free(connection: Connection, now: float, study: int, run_id: int | None) -> Row[Any] | None:
     """The run to take, locked: `run_id` if it is free, or else the first that is."""
-    names = ("id", "state", "attempts", "worker", "started", "latest_round", "latest_position")
-    own = select(*(runs.c[name] for name in names)).where(runs.c.study_id == study)
-    # the words of the indexes, so that the databases see that these answer the question
-    waiting = own.where(text(WAITING))
-    left = own.where(text(RUNNING), is_over(runs.c.lease_expires, runs.c.lease_seconds, now))
-    order = runs.c.latest_round.desc(), runs.c.latest_position  # what an earlier round left undone can wait
+    asked = {"study": study, "now": now}
     # A run that somebody else has locked is being taken: not worth waiting for while there is another. (SQLite has no
     # locks on rows, and one process writes at a time.)
     if run_id is None:
-        both = [query.order_by(*order).limit(1).with_for_update(skip_locked=True) for query in (waiting, left)]
-        found = [row for query in both if (row := connection.execute(query).first()) is not None]
+        both = [connection.execute(query.with_for_update(skip_locked=True), asked).first() for query in _FREE]
+        found = [row for row in both if row is not None]
         if found:
             return max(found, key=lambda row: (row.latest_round, -row.latest_position))
-    for query in (waiting, left):
+    for query in _FREE:
         wanted = query if run_id is None else query.where(runs.c.id == run_id)
-        row = connection.execute(wanted.order_by(*order).limit(1).with_for_update()).first()
+        row = connection.execute(wanted.with_for_update(), asked).first()
         if row is not None:
             return row
     return None
+
+
+def _free_queries() -> tuple[Select[Any], Select[Any]]:
+    """The first run that waits, and the first whose lease is over."""
+    names = ("id", "state", "attempts", "worker", "started", "latest_round", "latest_position")
+    own = select(*(runs.c[name] for name in names)).where(runs.c.study_id == bindparam("study"))
+    # what an earlier round left undone can wait
+    first = own.order_by(runs.c.latest_round.desc(), runs.c.latest_position).limit(1)
+    over = is_over(runs.c.lease_expires, runs.c.lease_seconds, bindparam("now"))
+    # the words of the indexes, so that the databases see that these answer the question
+    return first.where(text(WAITING)), first.where(text(RUNNING), over)
+
+
+_FREE = _free_queries()  # made once: that takes longer than to answer them
 
 
 def _record(connection: Connection, row: Row[Any], now: float, outcome: Outcome, error: str | None) -> None:

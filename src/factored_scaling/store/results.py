@@ -127,11 +127,23 @@ def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
     return [_measurement(row) for row in connection.execute(query)]
 
 
-def scores_of_study(connection: Connection, study: int) -> dict[int, list[Measurement]]:
-    """The measurements of every run that has any, by run id."""
+def scores_of_study(
+    connection: Connection, study: int, run_ids: Sequence[int] | None = None
+) -> dict[int, list[Measurement]]:
+    """The measurements of every run that has any, or of some runs, by run id."""
     studies.require(connection, study)
-    found = rows_by_run(connection, study, scores)
-    return {run_id: [_measurement(row) for row in rows] for run_id, rows in found.items()}
+    rows = rows_by_run(connection, study, scores, run_ids)
+    return {run_id: [_measurement(row) for row in mine] for run_id, mine in rows.items()}
+
+
+def counts(connection: Connection, study: int) -> tuple[int, int]:
+    """How many trials and how many measurements all runs have together."""
+    own = select(runs.c.id).where(runs.c.study_id == study)
+    found = [
+        connection.execute(select(func.count()).where(table.c.run_id.in_(own))).scalar_one()
+        for table in (trials, scores)
+    ]
+    return int(found[0]), int(found[1])
 
 
 def _held(connection: Connection, run_id: int, token: int | None) -> Row[Any]:

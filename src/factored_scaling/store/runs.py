@@ -8,7 +8,20 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
@@ -94,15 +107,12 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
         .where(runs.c.study_id == study)
         .order_by(rounds.c.number, placements.c.position)
     )
-    numbers: dict[int, tuple[int, ...]] = {}
-    rows: dict[int, Any] = {}
-    for row in connection.execute(query):
-        rows.setdefault(row.id, row)
-        numbers[row.id] = (*numbers.get(row.id, ()), row.number)
-    return [
-        RunOutline(row.id, _state(row), numbers[row.id], row.lease_expires, row.started, row.finished, row.trained)
-        for row in rows.values()
-    ]
+    found: dict[int, RunOutline] = {}
+    rows: Iterable[Any] = connection.execute(query).all()
+    for id_, state, expires, started, finished, trained, number in rows:
+        numbers = (*found[id_].rounds, number) if id_ in found else (number,)
+        found[id_] = RunOutline(id_, _state(state, trained), numbers, expires, started, finished, trained)
+    return list(found.values())
 
 
 def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
@@ -116,7 +126,7 @@ def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
 
 def one(connection: Connection, run_id: int) -> WholeRun:
     """The run of this id."""
-    found = read(connection, runs.c.id == run_id)
+    found = _rows(connection.execute(_ONE, {"run": run_id}), None)
     if not found:
         raise missing(run_id)
     values = {field.name: getattr(found[0], field.name) for field in fields(RunRow)}
@@ -143,6 +153,11 @@ def find(connection: Connection, study: int, reference: str) -> list[int]:
 
 def read(connection: Connection, condition: ColumnElement[bool], index: int | None = None) -> list[RunRow]:
     """Snapshots of the runs that meet `condition`, first placed first; demos and position as round `index` has them."""
+    return _rows(connection.execute(_query(condition)).all(), index)
+
+
+def _query(condition: ColumnElement[bool]) -> Select[Any]:
+    """One row per run and round, with counts of what was measured."""
     chosen = select(runs.c.id).where(condition)
     told = (
         select(trials.c.run_id, func.count().label("count"), func.avg(trials.c.score).label("mean"))
@@ -156,7 +171,7 @@ def read(connection: Connection, condition: ColumnElement[bool], index: int | No
         .group_by(scores.c.run_id)
         .subquery()
     )
-    query = (
+    return (
         select(*(column for column in runs.c if column.name != "spec"))
         .add_columns(rounds.c.number, placements.c.position, placements.c.demos)
         .add_columns(told.c.count.label("trials"), told.c.mean, means.c.count.label("scores"))
@@ -164,8 +179,14 @@ def read(connection: Connection, condition: ColumnElement[bool], index: int | No
         .where(condition)
         .order_by(rounds.c.number, placements.c.position)
     )
+
+
+_ONE = _query(runs.c.id == bindparam("run"))  # made once: that takes longer than to answer it
+
+
+def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
     places: dict[int, list[Row[Any]]] = {}
-    for row in connection.execute(query):
+    for row in found:
         places.setdefault(row.id, []).append(row)
     parsed = cache(json.loads)  # few settings and training sets are shared by many runs
     return [_run_row(rows, index, parsed) for rows in places.values()]
@@ -181,13 +202,15 @@ def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
     ]
 
 
-def rows_by_run(connection: Connection, study: int, table: Table) -> dict[int, list[Row[Any]]]:
-    """The rows of a table that belong to runs of the study, by run id, oldest first."""
-    joined = table.join(runs, runs.c.id == table.c.run_id)
-    query = select(table).select_from(joined).where(runs.c.study_id == study).order_by(table.c.id)
+def rows_by_run(
+    connection: Connection, study: int, table: Table, run_ids: Sequence[int] | None = None
+) -> dict[int, list[Row[Any]]]:
+    """The rows of a table that belong to runs of the study, or to some runs, by run id, oldest first."""
+    own = [select(runs.c.id).where(runs.c.study_id == study)] if run_ids is None else _chunks(run_ids)
     found: dict[int, list[Row[Any]]] = {}
-    for row in connection.execute(query):
-        found.setdefault(row.run_id, []).append(row)
+    for ids in own:
+        for row in connection.execute(select(table).where(table.c.run_id.in_(ids)).order_by(table.c.id)):
+            found.setdefault(row.run_id, []).append(row)
     return found
 
 
@@ -259,9 +282,8 @@ def _demos(run: Planned | RunRow) -> str:
     return to_json(dict(run.demos), "demos")
 
 
-def _state(row: Row[Any]) -> State:
-    state: State = "trained" if row.state == "pending" and row.trained is not None else row.state
-    return state
+def _state(state: State, trained: float | None) -> State:
+    return "trained" if state == "pending" and trained is not None else state
 
 
 def _run_row(places: list[Row[Any]], index: int | None, parsed: Callable[[str], Any]) -> RunRow:
@@ -270,7 +292,7 @@ def _run_row(places: list[Row[Any]], index: int | None, parsed: Callable[[str], 
     row, newest = (asked[0], asked[0]) if asked else (places[0], places[-1])
     return RunRow(
         id=row.id,
-        state=_state(row),
+        state=_state(row.state, row.trained),
         rounds=tuple(place.number for place in places),
         lease_expires=row.lease_expires,
         started=row.started,

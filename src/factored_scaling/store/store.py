@@ -298,6 +298,10 @@ class Store:
         """How many trials had each score, by run id: of every run of the study that has any, or of some runs."""
         return self._read(results.tallies, study, run_ids)
 
+    def counts(self, study: int) -> tuple[int, int]:
+        """How many trials, and how many measurements that are means, all runs of the study have together."""
+        return self._read(results.counts, study)
+
     def study_trials(self, study: int) -> dict[int, list[Trial]]:
         """The trials of every run of the study that has any, by run id."""
         return self._read(results.trials_of_study, study)
@@ -322,9 +326,9 @@ class Store:
         """The run's measurements in the order in which they were told."""
         return self._read(results.scores_of, run_id)
 
-    def study_scores(self, study: int) -> dict[int, list[Measurement]]:
-        """The measurements of every run of the study that has any, by run id."""
-        return self._read(results.scores_of_study, study)
+    def study_scores(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Measurement]]:
+        """The measurements of every run of the study that has any, or of some runs, by run id."""
+        return self._read(results.scores_of_study, study, run_ids)
 
     # --- trials that people score
 

@@ -26,6 +26,7 @@ from factored_scaling.web.score_routes import add_score
 log = logging.getLogger("factored_scaling.web")
 Clock = Callable[[], float]
 Budget = Annotated[int | None, Query(ge=1, le=LARGEST_BUDGET)]
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)]
 Strategy = Annotated[str, Query(max_length=40)]
 FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
@@ -58,17 +59,17 @@ def _assets(app: FastAPI) -> None:
 def _overview(app: FastAPI, study: Study, desk: Desk, clock: Clock) -> None:
     overview = Overview(study)
 
-    def content() -> dict[str, Any]:
-        return {**overview.content(clock()), "evaluations": desk.summaries()}
+    def content(number: int) -> dict[str, Any]:
+        return {**overview.content(clock(), number), "evaluations": desk.summaries()}
 
     @app.get("/")
-    def whole() -> Response:
-        return HTMLResponse(page("overview.html.j2", here="overview", **content()))
+    def whole(number: PageNumber = 1) -> Response:
+        return HTMLResponse(page("overview.html.j2", here="overview", **content(number)))
 
     @app.get("/overview")
-    def part(request: Request) -> Response:
+    def part(request: Request, number: PageNumber = 1) -> Response:
         """The page's changing part alone; nothing when the asker has it already."""
-        return unless_known(request, page("overview_part.html.j2", **content()))
+        return unless_known(request, page("overview_part.html.j2", **content(number)))
 
 
 def _curves(app: FastAPI, study: Study) -> None:

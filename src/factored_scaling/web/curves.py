@@ -25,7 +25,6 @@ from factored_scaling.report.words import (
     plain,
     strategy_words,
 )
-from factored_scaling.store import RunRow
 from factored_scaling.study import Study
 
 LARGEST_BUDGET = 100_000
@@ -76,10 +75,12 @@ class Curves:
         return tuple(name for name in every if name != "remix" or weights is not None)
 
     def _snapshot(self) -> tuple[StudySpec, Results, dict[str, float] | None]:
-        spec, runs = self.study.spec, self.study.runs()
+        store, study = self.study.store, self.study.id
+        spec, done = self.study.spec, tuple(run.id for run in store.outline(study) if run.state == "done")
         document = self.study.store.document(self.study.id, "remix", "weights")
         weights = None if document is None else dict(document["weights"])
-        stamp = (str(spec.to_mapping()), _finished(runs), str(weights))
+        # the trials of a run that is done never change; means may be added
+        stamp = (str(spec.to_mapping()), done, store.counts(study)[1], str(weights))
         if self._measured is None or stamp != self._stamp:
             self._answers.clear()
             self._posterior = None
@@ -197,7 +198,3 @@ def _points(report: CurveReport) -> list[dict[str, Any]]:
 def _columns(report: CurveReport) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int | None, ...]]:
     points = report.curve.points
     return points.n, points.score, points.trials
-
-
-def _finished(runs: list[RunRow]) -> Hashable:
-    return tuple((run.id, run.trials, run.scores) for run in runs if run.state == "done")

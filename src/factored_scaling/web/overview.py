@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.scores import Score, known_result, summarise
+from factored_scaling.core.scores import Score, known_result, score_of_tallies
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
-from factored_scaling.store import RoundRow, RunRow
+from factored_scaling.store import RoundRow, RunOutline, RunRow
 from factored_scaling.study import Study
 
 STATES = ("done", "trained", "running", "pending", "failed")  # as `fsc runs` names them, in the order of the bar
+PAGE = 100  # policies in the table at once
+MOST_CARDS = 24  # of runs at work, and of those that failed
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class TimeLeft:
     abreast: int
 
 
-def time_left(runs: Sequence[RunRow], now: float) -> TimeLeft | None:
+def time_left(runs: Sequence[RunOutline], now: float) -> TimeLeft | None:
     """Every run is taken to last as long as the median finished one; None when none has finished or none is left.
 
     As many run at a time as do now; when none does, one. A run that is older than the median is taken to end soon,
@@ -46,13 +49,13 @@ def time_left(runs: Sequence[RunRow], now: float) -> TimeLeft | None:
     return TimeLeft(seconds, len(lasted), abreast)
 
 
-def worked(run: RunRow) -> float | None:
+def worked(run: RunOutline) -> float | None:
     """How long a worker was at it; the trials that people told afterwards took time of theirs."""
     ended = run.trained if run.trained is not None else run.finished
     return ended - run.started if run.started is not None and ended is not None and ended > run.started else None
 
 
-def is_alive(run: RunRow, now: float) -> bool:
+def is_alive(run: RunOutline, now: float) -> bool:
     """Whether somebody is at work on the run: one whose lease ran out is only called running."""
     return run.state == "running" and (run.lease_expires is None or run.lease_expires > now)
 
@@ -72,61 +75,69 @@ def duration_words(seconds: float) -> str:
 
 
 class Overview:
-    """The page's content. Scores of runs are kept, because a page that watches a study asks for them every second."""
+    """The page's content. It watches a study, so it reads what it shows and no more."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self._scores: dict[int, tuple[tuple[int, int], Score]] = {}
 
-    def content(self, now: float) -> dict[str, Any]:
+    def content(self, now: float, page: int = 1) -> dict[str, Any]:
         """All that the template fills in. Scores of a blind evaluation are not in runs before it is closed."""
-        runs, rounds, spec = self.study.runs(), self.study.store.rounds(self.study.id), self.study.spec
-        counts = {state: sum(run.state == state for run in runs) for state in STATES}
-        left = time_left(runs, now)
+        store, study = self.study.store, self.study.id
+        runs, rounds, spec = store.outline(study), store.rounds(study), self.study.spec
+        counts = Counter[str](run.state for run in runs)
+        pages = max(1, math.ceil(len(runs) / PAGE))
+        here = min(page, pages)
+        shown = [run.id for run in runs[PAGE * (here - 1) : PAGE * here]]
+        running = [run.id for run in runs if run.state == "running"]
+        failed = [run.id for run in runs if run.state == "failed"]
         return {
             "name": spec.name,
             "headline": _headline(counts),
-            "detail": _detail(counts, left),
+            "detail": _detail(counts, time_left(runs, now)),
             "parts": _parts(counts),
-            "facts": _facts(spec, runs, rounds),
-            "running": [_at_work(run, now) for run in runs if run.state == "running"],
-            "failed": [_failure(run) for run in runs if run.state == "failed"],
+            "facts": _facts(spec, runs, rounds, store.counts(study)[0]),
+            "running": [_at_work(run, now) for run in store.some_runs(running[:MOST_CARDS])],
+            "more_running": max(0, len(running) - MOST_CARDS),
+            "failed": [_failure(run) for run in store.some_runs(failed[:MOST_CARDS])],
+            "more_failed": max(0, len(failed) - MOST_CARDS),
             "factors": [plain(name) for name in spec.names],
-            "runs": [self._line(run, spec, now) for run in runs],
+            "runs": self._lines(shown, spec, now),
+            "page": here,
+            "pages": pages,
+            "first": PAGE * (here - 1) + 1,
+            "total": len(runs),
             "rounds": [_round(row, rounds[: row.index + 1], runs) for row in reversed(rounds)],
         }
 
-    def _line(self, run: RunRow, spec: StudySpec, now: float) -> dict[str, Any]:
-        score = self._score(run)
-        sizes = spec.sizes
-        lasted = worked(run)
-        return {
-            "id": run.id,
-            "digest": run.digest[:8],
-            "seed": run.seed,
-            "state": run.state,
-            "word": run.state if run.state != "running" or is_alive(run, now) else "left alone",
-            "trials": f"{score.trials:,}" if score is not None and score.trials else "–",
-            "score": "" if score is None else score_words(score),
-            "demos": [
-                {"count": run.demos.get(name, 0), "less": run.demos.get(name, 0) < sizes[name]} for name in spec.names
-            ],
-            "lasted": duration_words(lasted) if lasted else "–",
-        }
+    def _lines(self, run_ids: Sequence[int], spec: StudySpec, now: float) -> list[dict[str, Any]]:
+        store, study = self.study.store, self.study.id
+        tallies, means = store.tallies(study, run_ids), store.study_scores(study, run_ids)
+        lines = []
+        for run in store.some_runs(run_ids):
+            score = None
+            if run.id in tallies:
+                score = score_of_tallies(tallies[run.id])
+            elif run.id in means:
+                score = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id]).overall
+            lines.append(_line(run, score, spec, now))
+        return lines
 
-    def _score(self, run: RunRow) -> Score | None:
-        if not run.trials and not run.scores:
-            return None
-        stamp = (run.trials, run.scores)
-        kept = self._scores.get(run.id)
-        if kept is None or kept[0] != stamp:
-            kept = self._scores[run.id] = (stamp, self._measured(run))
-        return kept[1]
 
-    def _measured(self, run: RunRow) -> Score:
-        if run.trials:
-            return summarise([trial.score for trial in self.study.store.trials(run.id)])
-        return known_result((mean.factor, mean.score, mean.trials) for mean in self.study.store.scores(run.id)).overall
+def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float) -> dict[str, Any]:
+    sizes, lasted = spec.sizes, worked(run)
+    return {
+        "id": run.id,
+        "digest": run.digest[:8],
+        "seed": run.seed,
+        "state": run.state,
+        "word": run.state if run.state != "running" or is_alive(run, now) else "left alone",
+        "trials": f"{score.trials:,}" if score is not None and score.trials else "–",
+        "score": "" if score is None else score_words(score),
+        "demos": [
+            {"count": run.demos.get(name, 0), "less": run.demos.get(name, 0) < sizes[name]} for name in spec.names
+        ],
+        "lasted": duration_words(lasted) if lasted else "–",
+    }
 
 
 def _headline(counts: Mapping[str, int]) -> str:
@@ -160,8 +171,9 @@ def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     return parts
 
 
-def _facts(spec: StudySpec, runs: Sequence[RunRow], rounds: Sequence[RoundRow]) -> list[tuple[str, str]]:
-    trials = sum(run.trials for run in runs)
+def _facts(
+    spec: StudySpec, runs: Sequence[RunOutline], rounds: Sequence[RoundRow], trials: int
+) -> list[tuple[str, str]]:
     ended = max((run.finished for run in runs if run.finished is not None), default=None)
     curves = "none" if spec.construction == "screen" else str(len(spec.combinations()))
     facts = [
@@ -192,7 +204,7 @@ def _failure(run: RunRow) -> dict[str, Any]:
     return {"id": run.id, "reason": lines[-1], "whole": run.error if len(lines) > 1 else "", "attempt": run.attempts}
 
 
-def _round(row: RoundRow, until: Sequence[RoundRow], runs: Sequence[RunRow]) -> dict[str, Any]:
+def _round(row: RoundRow, until: Sequence[RoundRow], runs: Sequence[RunOutline]) -> dict[str, Any]:
     mine = [run for run in runs if row.index in run.rounds]
     before = until[-2].spec.sizes if len(until) > 1 else {}
     grown = [(plain(name), size - before.get(name, size)) for name, size in row.spec.sizes.items()]

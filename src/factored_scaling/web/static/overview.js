@@ -3,6 +3,8 @@
 
 const EVERY = 2000; // milliseconds
 const LONGEST = 30000; // between two tries while there is no connection
+const page = new URLSearchParams(location.search).get("page"); // of the table
+const address = page ? "/overview?page=" + encodeURIComponent(page) : "/overview";
 const live = document.getElementById("live");
 const link = document.getElementById("link");
 let tag = "";
@@ -13,7 +15,7 @@ async function look() {
   clearTimeout(timer);
   if (document.hidden) return; // somebody who comes back to the page asks at once
   try {
-    const answer = await fetch("/overview", {headers: tag ? {"If-None-Match": tag} : {}, cache: "no-store"});
+    const answer = await fetch(address, {headers: tag ? {"If-None-Match": tag} : {}, cache: "no-store"});
     if (answer.status === 200) {
       tag = answer.headers.get("ETag") || "";
       put(await answer.text());

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.rubric import Ending, Rubric
-from factored_scaling.core.scores import Score, summarise
+from factored_scaling.core.scores import Score, Tally, score_of_tallies, summarise
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import Entry, EntryRow, EvaluationRow, QueuedTrial, RunRow
 from factored_scaling.store.rows import QueueState
@@ -67,6 +67,19 @@ class Standing:
     trials: int
     scored: int
     score: Score | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an operator may know of an evaluation: nothing in it tells policies apart."""
+
+    progress: Progress
+    # how many trials they scored or left out, the last of them, which they may undo, and the one they have now
+    mine: int
+    last: BlindTrial | None
+    current: BlindTrial | None
+    # when the latest trials of all operators were scored or left out, newest first
+    recent: tuple[float, ...]
 
 
 class Scoring:
@@ -161,14 +174,30 @@ class Scoring:
         """Give back the trial this operator has; returns how many there were."""
         return self.study.store.unclaim_trials(self.id, operator)
 
-    def tell(self, told: Sequence[tuple[str, Entry]]) -> int:
-        """Many entries at once, all or none, as a filled-in sheet has them; returns how many were new."""
-        return self.study.store.append_entries(self.id, told, CLAIM_SECONDS)
+    def tell(self, told: Sequence[tuple[str, Entry]], next_for: str | None = None) -> int:
+        """Many entries at once, all or none, as a filled-in sheet has them; returns how many were new.
+
+        The operator `next_for` claims their next trial with it, as `next` does.
+        """
+        return self.study.store.append_entries(self.id, told, CLAIM_SECONDS, next_for)
 
     def last(self, operator: str) -> BlindTrial | None:
         """What this operator scored or left out last and may undo."""
-        mine = [trial for trial in self.trials() if trial.operator == operator and trial.told is not None]
-        return max(mine, key=lambda trial: trial.told or 0.0, default=None)
+        return self.view(operator).last
+
+    def view(self, operator: str, recent: int = 0) -> View:
+        """How far the evaluation is and what this operator has to do with it, with the `recent` latest moments."""
+        found = self.study.store.queue_summary(self.id, operator, recent)
+        progress = Progress(
+            trials=found.open + found.scored + found.skipped,
+            scored=found.scored,
+            skipped=found.skipped,
+            claimed=found.claimed,
+            overall=score_of_tallies(Tally((), *level) for level in found.levels.items()) if found.levels else None,
+            closed=found.closed,
+        )
+        last, current = (None if trial is None else _blind(trial) for trial in (found.last, found.current))
+        return View(progress, found.mine, last, current, found.recent)
 
     def trials(self) -> list[BlindTrial]:
         """The whole queue in the order to run it."""
@@ -180,17 +209,7 @@ class Scoring:
 
     def progress(self) -> Progress:
         """How far the evaluation is, without telling policies apart."""
-        store = self.study.store
-        every = store.queue(self.id)
-        scores = [trial.score for trial in every if trial.score is not None]
-        return Progress(
-            trials=len(every),
-            scored=len(scores),
-            skipped=sum(trial.state == "skipped" for trial in every),
-            claimed=sum(trial.claimed for trial in every),
-            overall=summarise(scores) if scores else None,
-            closed=store.evaluation(self.id).closed is not None,
-        )
+        return self.view("").progress
 
     # --- for who leads the study
 

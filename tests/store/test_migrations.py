@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect
 from factored_scaling.core.design import PlannedRun, RunSpec
 from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.rubric import RUBRICS
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.scores import Tally, Trial
 from factored_scaling.errors import StoreError
 from factored_scaling.store import Entry, Measurement, Store, migrations
 from factored_scaling.store.connections import Database
@@ -45,6 +45,9 @@ def test_an_old_database_is_read_whole(old: Path) -> None:
         assert (runs[1].error, runs[1].finished) == ("out of memory", 1_700_000_000.0)
         assert (runs[2].worker, runs[2].lease_expires) == ("third", 1_700_000_060.0)
         assert runs[0].policy == ("weights" if written >= 4 else None)
+        assert {run.seed for run in runs} == {0}
+        assert all(run.settings == {"task": None, "policy": {}, "evaluation": {}} for run in runs)
+        assert store.tallies(study) == {runs[0].id: [Tally(("light",), 1.0, 1), Tally((), 0.5, 1)]}
         assert store.trials(runs[0].id) == [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)]
         assert store.scores(runs[2].id) == [Measurement(0.25, 20, ("camera",), "results.csv")]
         assert [attempt.outcome for attempt in store.attempts(runs[1].id)] == ["failed"]
@@ -73,6 +76,11 @@ def test_scores_of_people_are_read_from_version_3_on(old: Path) -> None:
             ("open", None, "", (), None),
         ]
         assert [trial.claimed for trial in queue[:6]] == [False, False, True, False, True, False]
+        summary = store.queue_summary(evaluation.id, "ada", recent=5)
+        assert (summary.open, summary.scored, summary.skipped, summary.claimed) == (37, 2, 1, 2)
+        assert (summary.levels, summary.mine) == ({1.0: 1, 0.0: 1}, 3)
+        assert (summary.last, summary.current) == (queue[3], queue[2])
+        assert summary.recent == (1_700_000_000.0,) * 3
         assert [row.entry.kind for row in store.entries(evaluation.id)] == ["score", "score", "score", "undo", "skip"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,21 @@ class Day(RuleBasedStateMachine):
         if self.send(code, Entry("score", self.token(), operator, score), allowed):
             self.states[code] = ("scored", score)
 
+    @rule(operator=OPERATORS, score=SCORES)
+    def score_and_go_on(self, operator: str, score: float) -> None:
+        """As the scoring page does: the next trial is claimed with the score."""
+        held = [code for code in self.codes if self.holder(code) == operator]
+        if not held or self.closed:
+            return
+        entry = Entry("score", self.token(), operator, score)
+        assert self.store.append_entries(self.id, [(held[0], entry)], CLAIM, next_for=operator) == 1
+        self.sent.append((held[0], entry))
+        self.states[held[0]] = ("scored", score)
+        free = [c for c in self.codes if self.states[c][0] == "open" and self.holder(c) is None]
+        following = next(iter(held[1:] or free), None)
+        if following is not None:
+            self.claims[following] = (operator, self.now + CLAIM)
+
     @rule(operator=OPERATORS, place=PLACES)
     def skip(self, operator: str, place: int) -> None:
         code = self.codes[place]
@@ -142,6 +158,26 @@ class Day(RuleBasedStateMachine):
         assert [(row.code, row.entry) for row in self.store.entries(self.id)] == self.sent
         scores = sorted(trial.score for run in self.runs for trial in self.store.trials(run))
         assert scores == (sorted(s for _, s in self.states.values() if s is not None) if self.closed else [])
+
+    @invariant()
+    def a_summary_says_of_every_operator_what_the_queue_does(self) -> None:
+        if not hasattr(self, "codes"):
+            return
+        queue = self.store.queue(self.id)
+        for operator in ("ada", "grace", "hedy", ""):
+            found = self.store.queue_summary(self.id, operator, recent=4)
+            mine = [trial for trial in queue if trial.operator == operator]
+            told = [trial for trial in mine if trial.told is not None]
+            assert found.closed == self.closed
+            assert (found.open, found.scored, found.skipped) == tuple(
+                sum(trial.state == state for trial in queue) for state in ("open", "scored", "skipped")
+            )
+            assert found.claimed == sum(trial.claimed for trial in queue)
+            assert found.levels == Counter(trial.score for trial in queue if trial.score is not None)
+            assert found.recent == tuple(sorted((t.told for t in queue if t.told is not None), reverse=True)[:4])
+            assert found.mine == len(told)
+            assert found.last == max(told, key=lambda trial: (trial.told or 0.0, trial.position), default=None)
+            assert found.current == next((trial for trial in mine if trial.claimed), None)
 
     def teardown(self) -> None:
         self.store.close()

@@ -182,12 +182,15 @@ def _load_evaluation(connection: Connection, study: int, number: int, data: Any,
         digest, said = trial.pop("run"), trial.pop("entries")
         if digest not in by_digest:
             raise InvalidInput(f"there is no run {shown(digest)}", where=f"{place}.run")
-        own = {**trial, "run_id": by_digest[digest], "position": position, "evaluation_id": evaluation}
-        queue_id = int(connection.execute(insert(queue).values(own).returning(queue.c.id)).scalar_one())
         told = [checked(one, ENTRY, f"{place}.entries[{index}]") for index, one in enumerate(said)]
         for one in told:
             if (one["kind"] == "score") != (one["score"] is not None):
                 raise InvalidInput("an entry has a score exactly if it scores", where=f"{place}.entries")
+        own = {**trial, "run_id": by_digest[digest], "position": position, "evaluation_id": evaluation}
+        deciding = [one for one in told if one["kind"] != "note"]
+        if deciding and trial["state"] != "open":
+            own |= {"score": deciding[-1]["score"], "told": deciding[-1]["created"]}
+        queue_id = int(connection.execute(insert(queue).values(own).returning(queue.c.id)).scalar_one())
         _insert(connection, entries, ({**one, "evaluation_id": evaluation, "queue_id": queue_id} for one in told))
 
 

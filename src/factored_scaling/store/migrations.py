@@ -80,7 +80,7 @@ def _add_lease_seconds(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-def _add_order_and_indexes(connection: Connection) -> None:
+def _add_what_is_asked_often(connection: Connection) -> None:
     for column in ("seed TEXT", "settings TEXT", "latest_round INTEGER", "latest_position INTEGER"):
         default = "''" if column.endswith("TEXT") else "0"
         connection.exec_driver_sql(f"ALTER TABLE fsc_runs ADD COLUMN {column} NOT NULL DEFAULT {default}")
@@ -92,6 +92,11 @@ def _add_order_and_indexes(connection: Connection) -> None:
             settings = {key: read[key] for key in ("task", "policy", "evaluation")}
             values.append({"id": id_, "seed": str(read["seed"]), "settings": json.dumps(settings)})
         connection.execute(text("UPDATE fsc_runs SET seed = :seed, settings = :settings WHERE id = :id"), values)
+    real = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
+    last = "FROM fsc_entries e WHERE e.queue_id = fsc_queue.id AND e.kind <> 'note' ORDER BY e.id DESC LIMIT 1"
+    for column, source in (("score", "score"), ("told", "created")):
+        connection.exec_driver_sql(f"ALTER TABLE fsc_queue ADD COLUMN {column} {real}")
+        connection.exec_driver_sql(f"UPDATE fsc_queue SET {column} = (SELECT e.{source} {last}) WHERE state <> 'open'")
     placed = "FROM fsc_placements p JOIN fsc_rounds r ON r.id = p.round_id WHERE p.run_id = fsc_runs.id"
     here = f"SELECT p.position {placed} AND r.number = fsc_runs.latest_round"
     for statement in (
@@ -111,7 +116,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _add_trained,
     _add_evaluations,
     _add_lease_seconds,
-    _add_order_and_indexes,
+    _add_what_is_asked_often,
 ]
 _ADVISORY_LOCK = 7_253_910_442  # any number that no other program uses; one process migrates, the others wait
 

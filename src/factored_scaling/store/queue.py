@@ -159,11 +159,16 @@ def unclaim(connection: Connection, now: float, evaluation: int, operator: str) 
 
 
 def tell(
-    connection: Connection, now: float, evaluation: int, told: Sequence[tuple[str, Entry]], claim_seconds: float
+    connection: Connection,
+    now: float,
+    evaluation: int,
+    told: Sequence[tuple[str, Entry]],
+    claim_seconds: float,
+    next_for: str | None = None,
 ) -> int:
     """Add entries about trials, all or none; returns how many were new.
 
-    An undone trial goes back to who undid it, claimed for `claim_seconds`.
+    An undone trial goes back to who undid it, claimed for `claim_seconds`. `next_for` then claims the next.
     """
     header = _require(connection, evaluation, lock=True)
     rubric = Rubric.from_mapping(json.loads(header.rubric))
@@ -180,9 +185,12 @@ def tell(
         if entry.kind in _AFTER:
             seconds = claim_seconds if entry.kind == "undo" else None
             after = {"state": _AFTER[entry.kind], "operator": entry.operator, "claim_seconds": seconds}
+            after |= {"score": values["score"], "told": None if entry.kind == "undo" else now}
             after["claim_expires"] = None if seconds is None else now + seconds
             connection.execute(update(queue).where(queue.c.id == row.id).values(after))
         new += 1
+    if next_for is not None:
+        claim(connection, now, evaluation, next_for, claim_seconds)
     return new
 
 

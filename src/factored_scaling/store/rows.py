@@ -183,6 +183,26 @@ class QueuedTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """How far an evaluation is, and what one operator has to do with it."""
+
+    closed: bool
+    # trials by their state; `claimed` are those of the open ones that somebody is running
+    open: int
+    scored: int
+    skipped: int
+    claimed: int
+    # how many trials had each score
+    levels: dict[float, int]
+    # when the latest trials were scored or left out, newest first
+    recent: tuple[float, ...]
+    # how many trials the operator scored or left out, the last of them, and the one that they have now
+    mine: int
+    last: QueuedTrial | None
+    current: QueuedTrial | None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What somebody says about a queued trial. `token` is the sender's name for it: sent twice, it counts once."""
 

@@ -192,6 +192,9 @@ queue = Table(
     Column("operator", Text),
     Column("claim_expires", Double),
     Column("claim_seconds", Double),
+    # of the entry that scored it or left it out, while it is scored or left out
+    Column("score", Double),
+    Column("told", Double),
     UniqueConstraint("evaluation_id", "code"),
     UniqueConstraint("evaluation_id", "position"),
     CheckConstraint("state IN ('open', 'scored', 'skipped')"),

@@ -15,7 +15,18 @@ from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.core.scores import Tally, Trial
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.store import creation, exchange, imports, leases, migrations, queue, results, runs, studies
+from factored_scaling.store import (
+    creation,
+    exchange,
+    imports,
+    leases,
+    migrations,
+    queue,
+    queue_summary,
+    results,
+    runs,
+    studies,
+)
 from factored_scaling.store.connections import Clock, Database, address_of
 from factored_scaling.store.rows import (
     AttemptRow,
@@ -27,6 +38,7 @@ from factored_scaling.store.rows import (
     Measurement,
     Planned,
     QueuedTrial,
+    QueueSummary,
     RoundRow,
     RunOutline,
     RunRow,
@@ -362,6 +374,14 @@ class Store:
         with self._database.reading() as connection:
             return queue.of_code(connection, self._database.now(connection), evaluation, code)
 
+    def queue_summary(self, evaluation: int, operator: str, recent: int) -> QueueSummary:
+        """How far the evaluation is, as of one moment, and what is this operator's.
+
+        With the moments at which the `recent` latest trials were scored or left out.
+        """
+        with self._database.reading() as connection:
+            return queue_summary.summary(connection, self._database.now(connection), evaluation, operator, recent)
+
     def entries(self, evaluation: int) -> list[EntryRow]:
         """Everything that was said about the trials, oldest first, what was undone included."""
         return self._read(queue.history, evaluation)
@@ -374,13 +394,20 @@ class Store:
         """Give back what the operator claimed and did not score; returns how many trials that was."""
         return self._write(queue.unclaim, evaluation, operator)
 
-    def append_entries(self, evaluation: int, told: Sequence[tuple[str, Entry]], claim_seconds: float = 60.0) -> int:
+    def append_entries(
+        self,
+        evaluation: int,
+        told: Sequence[tuple[str, Entry]],
+        claim_seconds: float = 60.0,
+        next_for: str | None = None,
+    ) -> int:
         """Store what was said about trials, by their codes, all or none; returns how many entries were new.
 
         An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run
-        by somebody else now. A trial that is undone is claimed for who undid it.
+        by somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
+        `next_for` claims their next trial.
         """
-        return self._write(queue.tell, evaluation, told, claim_seconds)
+        return self._write(queue.tell, evaluation, told, claim_seconds, next_for)
 
     def close_evaluation(self, evaluation: int, early: bool = False) -> int:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.

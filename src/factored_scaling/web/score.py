@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from factored_scaling.core.rubric import Rubric
-from factored_scaling.core.scores import summarise
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.words import plain
-from factored_scaling.scoring import BlindTrial, Scoring
+from factored_scaling.scoring import BlindTrial, Scoring, View
 from factored_scaling.store import Entry
 from factored_scaling.store.rows import EntryKind
 from factored_scaling.study import Study
@@ -97,6 +96,7 @@ class Desk:
     def __init__(self, study: Study) -> None:
         self.study = study
         self._lock = threading.Lock()
+        self._known: dict[int, Scoring] = {}
         self._closed: dict[int, dict[str, Any]] = {}  # what no longer changes is read once
 
     def newest(self) -> Scoring | None:
@@ -104,8 +104,10 @@ class Desk:
         return Scoring.open(self.study) if self.study.store.evaluations(self.study.id) else None
 
     def evaluation(self, number: int) -> Scoring:
-        """The evaluation of this number."""
-        return Scoring.open(self.study, number)
+        """The evaluation of this number. What it holds of it never changes."""
+        if number not in self._known:
+            self._known[number] = Scoring.open(self.study, number)
+        return self._known[number]
 
     def next(self, number: int, operator: str) -> dict[str, Any]:
         """Claim the next trial for the operator, or the claimed one for longer."""
@@ -118,9 +120,7 @@ class Desk:
         """Keep one entry; after a score or a skip the operator has the next trial. Sent again, it counts once."""
         scoring, operator = self.evaluation(number), said.entry.operator
         with self._lock:
-            new = scoring.tell([(said.code, said.entry)])
-            if said.entry.kind in ("score", "skip"):
-                scoring.next(operator)
+            new = scoring.tell([(said.code, said.entry)], operator if said.entry.kind in ("score", "skip") else None)
         return {"counted": bool(new), **state(scoring, operator)}
 
     def release(self, number: int, operator: str) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class Desk:
         for row in reversed(self.study.store.evaluations(self.study.id)):
             known = self._closed.get(row.number)
             if known is None:
-                trials = Scoring.open(self.study, row.number).trials()
-                known = {"number": row.number, "closed": row.closed is not None, **_progress(trials)}
+                view = self.evaluation(row.number).view("", _PACE + 1)
+                known = {"number": row.number, "closed": row.closed is not None, **_progress(view)}
                 if row.closed is not None:
                     self._closed[row.number] = known
             found.append(known)
@@ -151,21 +151,16 @@ class Desk:
 
 def state(scoring: Scoring, operator: str) -> dict[str, Any]:
     """What an operator may know at this moment, as plain data."""
-    trials = scoring.trials()
-    mine = [trial for trial in trials if trial.operator == operator]
-    current = next((trial for trial in mine if trial.claimed), None)
-    told = [trial for trial in mine if trial.told is not None]
-    last = max(told, key=lambda trial: (trial.told or 0.0, trial.number), default=None)
+    view = scoring.view(operator, _PACE + 1)
+    current, last, overall = view.current, view.last, view.progress.overall
     before = last.condition.values if last is not None else ()
-    scores = [trial.score for trial in trials if trial.score is not None]
-    overall = summarise(scores) if scores else None
     return {
         "evaluation": scoring.number,
-        "closed": scoring.study.store.evaluation(scoring.id).closed is not None,
+        "closed": view.progress.closed,
         "operator": operator,
         "trial": None if current is None else _shown(current, dict(before)),
         "last": None if last is None else _dealt_with(last, scoring.rubric),
-        "progress": {**_progress(trials), "mine": len(told)},
+        "progress": {**_progress(view), "mine": view.mine},
         "overall": None
         if overall is None
         else {"mean": overall.mean, "low": overall.interval.low, "high": overall.interval.high},
@@ -222,14 +217,14 @@ def seconds_left(told: Sequence[float], left: int) -> float | None:
     return statistics.median(gaps) * left if left and len(gaps) >= 4 else None
 
 
-def _progress(trials: Sequence[BlindTrial]) -> dict[str, Any]:
-    left = sum(trial.state == "open" for trial in trials)
-    seconds = seconds_left([trial.told for trial in trials if trial.told is not None], left)
+def _progress(view: View) -> dict[str, Any]:
+    progress = view.progress
+    seconds = seconds_left(view.recent, progress.left)
     return {
-        "trials": len(trials),
-        "scored": sum(trial.state == "scored" for trial in trials),
-        "skipped": sum(trial.state == "skipped" for trial in trials),
-        "running": sum(trial.claimed for trial in trials),
-        "left": left,
+        "trials": progress.trials,
+        "scored": progress.scored,
+        "skipped": progress.skipped,
+        "running": progress.claimed,
+        "left": progress.left,
         "time": None if seconds is None else duration_words(seconds) if seconds >= 90 else "1 min",
     }

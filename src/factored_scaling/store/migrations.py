@@ -105,6 +105,8 @@ def _add_what_is_asked_often(connection: Connection) -> None:
         "CREATE INDEX fsc_runs_waiting ON fsc_runs (study_id, latest_round DESC, latest_position)"
         " WHERE state = 'pending' AND trained IS NULL",
         "CREATE INDEX fsc_runs_running ON fsc_runs (study_id) WHERE state = 'running'",
+        "CREATE INDEX fsc_queue_by_operator ON fsc_queue (evaluation_id, operator, told)",
+        "CREATE INDEX fsc_queue_by_told ON fsc_queue (evaluation_id, told)",
         "CREATE INDEX fsc_trials_by_score ON fsc_trials (run_id, factor, score)",
     ):
         connection.exec_driver_sql(statement)

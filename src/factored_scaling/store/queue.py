@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, func, insert, or_, select, update
 
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.queue import PlannedTrial
@@ -35,6 +35,21 @@ from factored_scaling.store.schema import entries, evaluations, queue, runs
 
 LONGEST_NOTE = 2000
 _AFTER: dict[EntryKind, QueueState] = {"score": "scored", "skip": "skipped", "undo": "open"}
+# What every score asks, made once: that takes longer than to answer it.
+HERE = queue.c.evaluation_id == bindparam("evaluation")
+OWN = queue.c.operator == bindparam("operator")
+OVER = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, bindparam("now"))
+CLAIMED = and_(queue.c.state == "open", queue.c.claim_expires.is_not(None), ~OVER)
+_FREE = and_(queue.c.state == "open", or_(queue.c.claim_expires.is_(None), OVER))
+_HEADER = select(evaluations).where(evaluations.c.id == bindparam("evaluation"))
+_LOCKED = _HEADER.with_for_update()
+_BY_CODE = select(queue).where(HERE, queue.c.code == bindparam("code"))
+_BY_TOKEN = select(entries).where(
+    entries.c.evaluation_id == bindparam("evaluation"), entries.c.token == bindparam("token")
+)
+_NEXT = [select(queue.c.id).where(HERE, one).order_by(queue.c.position).limit(1) for one in (OWN & CLAIMED, _FREE)]
+_CHANGE = update(queue).where(queue.c.id == bindparam("trial"))
+_ADD = insert(entries)
 
 
 def add(
@@ -101,11 +116,18 @@ def read(
     _require(connection, evaluation)
     chosen = queue.c.evaluation_id == evaluation
     wanted = chosen if condition is None else and_(chosen, condition)
+    rows = connection.execute(select(queue).where(wanted).order_by(queue.c.position)).all()
+    return with_entries(connection, now, rows, select(queue.c.id).where(wanted))
+
+
+def with_entries(
+    connection: Connection, now: float, rows: Sequence[Row[Any]], ids: Select[Any] | Sequence[int]
+) -> list[QueuedTrial]:
+    """The trials of these rows, whose ids are `ids`, with what was said about them."""
     said: dict[int, list[Row[Any]]] = {}
-    query = select(entries).where(entries.c.queue_id.in_(select(queue.c.id).where(wanted))).order_by(entries.c.id)
+    query = select(entries).where(entries.c.queue_id.in_(ids)).order_by(entries.c.id)
     for row in connection.execute(query):
         said.setdefault(row.queue_id, []).append(row)
-    rows = connection.execute(select(queue).where(wanted).order_by(queue.c.position))
     return [_queued(row, said.get(row.id, []), now) for row in rows]
 
 
@@ -134,17 +156,17 @@ def claim(connection: Connection, now: float, evaluation: int, operator: str, se
         raise InvalidInput(f"a claim must last a number of seconds above 0, not {seconds!r}")
     if _require(connection, evaluation, lock=True).closed is not None:
         return None
-    over = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, now)
-    mine = and_(queue.c.operator == operator, ~over)
-    free = or_(queue.c.claim_expires.is_(None), over)
-    for condition in (mine, free):
-        query = select(queue.c.id).where(queue.c.evaluation_id == evaluation, queue.c.state == "open", condition)
-        found = connection.execute(query.order_by(queue.c.position).limit(1)).scalar()
-        if found is not None:
-            values = {"operator": operator, "claim_expires": now + seconds, "claim_seconds": seconds}
-            connection.execute(update(queue).where(queue.c.id == found).values(values))
-            return read(connection, now, evaluation, queue.c.id == found)[0]
-    return None
+    found = _claim_next(connection, now, evaluation, operator, seconds)
+    return None if found is None else read(connection, now, evaluation, queue.c.id == found)[0]
+
+
+def _claim_next(connection: Connection, now: float, evaluation: int, operator: str, seconds: float) -> int | None:
+    asked = {"evaluation": evaluation, "operator": operator, "now": now}
+    found = next((id_ for query in _NEXT if (id_ := connection.execute(query, asked).scalar()) is not None), None)
+    if found is not None:
+        values = {"operator": operator, "claim_expires": now + seconds, "claim_seconds": seconds}
+        connection.execute(_CHANGE, {"trial": found, **values})
+    return found
 
 
 def unclaim(connection: Connection, now: float, evaluation: int, operator: str) -> int:
@@ -181,16 +203,16 @@ def tell(
         if header.closed is not None:
             raise TrialTaken(f"evaluation {header.number} is closed and takes no more entries", where=f"trial {code}")
         _require_state(row, entry, now)
-        connection.execute(insert(entries).values(**values, evaluation_id=evaluation, queue_id=row.id, created=now))
+        connection.execute(_ADD, {**values, "evaluation_id": evaluation, "queue_id": row.id, "created": now})
         if entry.kind in _AFTER:
             seconds = claim_seconds if entry.kind == "undo" else None
             after = {"state": _AFTER[entry.kind], "operator": entry.operator, "claim_seconds": seconds}
             after |= {"score": values["score"], "told": None if entry.kind == "undo" else now}
             after["claim_expires"] = None if seconds is None else now + seconds
-            connection.execute(update(queue).where(queue.c.id == row.id).values(after))
+            connection.execute(_CHANGE, {"trial": row.id, **after})
         new += 1
-    if next_for is not None:
-        claim(connection, now, evaluation, next_for, claim_seconds)
+    if next_for is not None and header.closed is None:
+        _claim_next(connection, now, evaluation, next_for, claim_seconds)
     return new
 
 
@@ -262,8 +284,7 @@ def _require_unqueued(connection: Connection, study: int, run_ids: Sequence[int]
 
 
 def _require(connection: Connection, evaluation: int, *, lock: bool = False) -> Row[Any]:
-    query = select(evaluations).where(evaluations.c.id == evaluation)
-    row = connection.execute(query.with_for_update() if lock else query).first()
+    row = connection.execute(_LOCKED if lock else _HEADER, {"evaluation": evaluation}).first()
     if row is None:
         raise StudyMissing(f"there is no evaluation with number {evaluation} in this database")
     return row
@@ -271,8 +292,7 @@ def _require(connection: Connection, evaluation: int, *, lock: bool = False) -> 
 
 def _require_code(connection: Connection, evaluation: int, code: str) -> Row[Any]:
     checked_text(code, "a trial's code", longest=LONGEST_NAME)
-    query = select(queue).where(queue.c.evaluation_id == evaluation, queue.c.code == code)
-    row = connection.execute(query).first()
+    row = connection.execute(_BY_CODE, {"evaluation": evaluation, "code": code}).first()
     if row is None:
         raise StudyMissing(f"there is no trial {code!r} in this evaluation", hint="codes are printed on the sheet")
     return row
@@ -297,8 +317,7 @@ def _claimed(row: Row[Any], now: float) -> bool:
 
 def _known(connection: Connection, evaluation: int, trial: Row[Any], values: dict[str, Any]) -> bool:
     """Whether this was said before under the same token; a token for something else is an error."""
-    same_token = and_(entries.c.evaluation_id == evaluation, entries.c.token == values["token"])
-    row = connection.execute(select(entries).where(same_token)).first()
+    row = connection.execute(_BY_TOKEN, {"evaluation": evaluation, "token": values["token"]}).first()
     if row is None:
         return False
     if row.queue_id != trial.id or any(row._mapping[field] != value for field, value in values.items()):

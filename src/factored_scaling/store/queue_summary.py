@@ -6,36 +6,26 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, func, select
 
-from factored_scaling.store import leases
 from factored_scaling.store import queue as queues
+from factored_scaling.store.queue import CLAIMED, HERE, OWN
 from factored_scaling.store.rows import QueueSummary
 from factored_scaling.store.schema import queue
 
-# made once: that takes longer than to answer them
-_HERE = queue.c.evaluation_id == bindparam("evaluation")
-_OWN = queue.c.operator == bindparam("operator")
-_OVER = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, bindparam("now"))
-_CLAIMED = and_(queue.c.state == "open", queue.c.claim_expires.is_not(None), ~_OVER)
 _DEALT_WITH = and_(queue.c.state != "open", queue.c.told.is_not(None))
 _COUNTS = (
     select(
         queue.c.state,
         queue.c.score,
         func.count(),
-        func.sum(case((_CLAIMED, 1), else_=0)),
-        func.sum(case((and_(_OWN, _DEALT_WITH), 1), else_=0)),
+        func.sum(case((CLAIMED, 1), else_=0)),
+        func.sum(case((and_(OWN, _DEALT_WITH), 1), else_=0)),
     )
-    .where(_HERE)
+    .where(HERE)
     .group_by(queue.c.state, queue.c.score)
 )
-_RECENT = select(queue.c.told).where(_HERE, _DEALT_WITH).order_by(queue.c.told.desc()).limit(bindparam("recent"))
-_LAST = (
-    select(queue.c.position)
-    .where(_HERE, _OWN, _DEALT_WITH)
-    .order_by(queue.c.told.desc(), queue.c.position.desc())
-    .limit(1)
-)
-_CURRENT = select(queue.c.position).where(_HERE, _OWN, _CLAIMED).order_by(queue.c.position).limit(1)
+_RECENT = select(queue.c.told).where(HERE, _DEALT_WITH).order_by(queue.c.told.desc()).limit(bindparam("recent"))
+_LAST = select(queue).where(HERE, OWN, _DEALT_WITH).order_by(queue.c.told.desc(), queue.c.position.desc()).limit(1)
+_CURRENT = select(queue).where(HERE, OWN, CLAIMED).order_by(queue.c.position).limit(1)
 
 
 def summary(connection: Connection, now: float, evaluation: int, operator: str, recent: int) -> QueueSummary:
@@ -50,10 +40,18 @@ def summary(connection: Connection, now: float, evaluation: int, operator: str, 
         if score is not None:
             levels[score] = count
     told = connection.execute(_RECENT, asked | {"recent": recent}).scalars().all()
-    last, current = (connection.execute(query, asked).scalar() for query in (_LAST, _CURRENT))
-    wanted = queue.c.position.in_([place for place in (last, current) if place is not None])
-    found = {trial.position: trial for trial in queues.read(connection, now, evaluation, wanted)}
+    last, current = (connection.execute(query, asked).first() for query in (_LAST, _CURRENT))
+    both = [row for row in (last, current) if row is not None]
+    found = iter(queues.with_entries(connection, now, both, [row.id for row in both]) if both else ())
     return QueueSummary(
-        closed, **counts, claimed=claimed, levels=levels, recent=tuple(told), mine=mine,
-        last=None if last is None else found[last], current=None if current is None else found[current],
-    )  # fmt: skip
+        closed=closed,
+        open=counts["open"],
+        scored=counts["scored"],
+        skipped=counts["skipped"],
+        claimed=claimed,
+        levels=levels,
+        recent=tuple(told),
+        mine=mine,
+        last=None if last is None else next(found),
+        current=None if current is None else next(found),
+    )

@@ -198,6 +198,8 @@ queue = Table(
     UniqueConstraint("evaluation_id", "code"),
     UniqueConstraint("evaluation_id", "position"),
     CheckConstraint("state IN ('open', 'scored', 'skipped')"),
+    Index("fsc_queue_by_operator", "evaluation_id", "operator", "told"),
+    Index("fsc_queue_by_told", "evaluation_id", "told"),
 )
 
 # everything that was said about a queued trial; rows are only ever added

@@ -113,9 +113,9 @@ class Scoring:
                 raise InvalidInput("every run of this round is done or failed", hint="`fsc runs STUDY` lists them")
         else:
             chosen = list(dict.fromkeys(run_ids))
-        for run_id in chosen:
-            if study.store.run(run_id).state == "done":
-                raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
+        for run in study.store.some_runs(chosen):
+            if run.state == "done":
+                raise InvalidInput(f"run {run.id} is done and takes no more trials", hint="a new seed is a new run")
         scoring = study.spec.scoring_spec()
         drawn = secrets.randbits(63) if seed is None else seed
         planned = plan_queue(len(chosen), scoring, drawn)

@@ -11,6 +11,7 @@ import re
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -81,13 +82,13 @@ def work(line: Line, address: str | Path, study_id: int, folder: Path, options: 
     if trained_here(options.trainer):
         limit_threads(options.device, options.threads)
     with Study.open_by_id(address, study_id) as study:
-        begun = {run.id for run in study.runs() if run.state in ("pending", "running")}
+        begun = {run.id for run in study.store.outline(study.id) if run.state in ("pending", "running")}
         lab: Lab | OutsideTrainer | None = None
         settings: dict[str, Any] | None = None
         while not line.stopping and not _hopeless(study, begun):
             taken = take_alike(study, options)
             if not taken:
-                if not any(run.state == "running" for run in study.runs()):
+                if not any(run.state == "running" for run in study.store.outline(study.id)):
                     return
                 time.sleep(0.5)
                 continue
@@ -107,12 +108,12 @@ def _hopeless(study: Study, begun: Collection[int]) -> bool:
 
     Where some are from before a change of study.yaml, their reason need not be that of the others.
     """
-    runs = [run for run in study.runs() if run.id in begun]
-    failed = [run for run in runs if run.state == "failed"]
-    if len(failed) < MOST_ALIKE or any(run.state in ("done", "trained") for run in runs):
+    states = Counter[str](run.state for run in study.store.outline(study.id) if run.id in begun)
+    if states["failed"] < MOST_ALIKE or states["done"] or states["trained"]:
         return False
-    alike = all(run.settings == failed[0].settings for run in runs)
-    return alike and len({_reason(run) for run in failed}) == 1
+    runs = study.store.some_runs(list(begun))
+    alike = all(run.settings == runs[0].settings for run in runs)
+    return alike and len({_reason(run) for run in runs if run.state == "failed"}) == 1
 
 
 def _reason(run: RunRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
@@ -217,7 +217,7 @@ def trial_values(trial: Trial) -> _Values:
     return {
         "key": checked_text(trial.key, "a trial's key", longest=LONGEST_NAME),
         "score": float(trial.score),
-        "factor": _factor_text(trial.factor),
+        "factor": _factor_text(tuple(trial.factor)),
         "setting": checked_text(trial.setting, "a trial's setting"),
         "note": checked_text(trial.note, "a trial's note"),
     }
@@ -226,13 +226,14 @@ def trial_values(trial: Trial) -> _Values:
 def score_values(measurement: Measurement) -> _Values:
     """The measurement as its table keeps it, checked."""
     return {
-        "factor": _factor_text(measurement.factor),
+        "factor": _factor_text(tuple(measurement.factor)),
         "source": checked_text(measurement.source, "a score's source", longest=LONGEST_NAME),
         "score": float(measurement.score),
         "trials": measurement.trials,
     }
 
 
+@lru_cache(maxsize=1024)  # trials name few
 def _factor_text(factor: tuple[str, ...]) -> str:
     return checked_text(to_json(list(factor), "a factor"), "the names of the factors", longest=4 * LONGEST_NAME)
 

@@ -254,6 +254,6 @@ def checked_text(value: object, what: str, *, longest: int | None = None, empty:
         raise InvalidInput(f"{what} is empty")
     if longest is not None and len(value) > longest:
         raise InvalidInput(f"{what} has {len(value)} characters, at most {longest} fit", where=value[:40])
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+    if "\0" in value or (not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)):
         raise InvalidInput(f"{what} holds a character that cannot be stored", where=repr(value[:40]))
     return value

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from factored_scaling.core.checks import shown
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.rubric import ENDINGS, Rubric
@@ -105,7 +105,7 @@ def _run_spec(value: Any) -> RunSpec:
     for field in ("policy", "evaluation"):
         if not isinstance(value[field], Mapping):
             raise InvalidInput(f"expected an object under {field}, not {shown(value[field])}")
-    _whole(value["seed"])
+    whole(value["seed"], "seed")
     _or_none(_text)(value["task"])
     return RunSpec.from_mapping(value)
 

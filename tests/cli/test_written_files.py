@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def test_a_link_stays_and_what_it_names_is_written(option: str, there: bool, fsc
 
 def test_standard_output_by_its_path_is_refused_too(study: Path, tmp_path: Path) -> None:
     (tmp_path / "out.csv").symlink_to("/proc/self/fd/1")  # as /dev/stdout, which must not be at stake here
-    command = ["fsc", "export", str(study), "--out", str(tmp_path / "out.csv")]
+    command = [sys.executable, "-m", "factored_scaling", "export", str(study), "--out", str(tmp_path / "out.csv")]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "is a named pipe, not a file" in answer.stderr

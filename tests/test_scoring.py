@@ -118,7 +118,7 @@ def test_hazard_and_step_limit_fail_and_say_why(study: Study) -> None:
     limit = scoring.score(second, 0.5, "ada", "b", ending="step limit")  # half done when the time was over
     assert (limit.score, limit.ending) == (0.0, "step limit")
     scoring.close(early=True)
-    notes = {trial.note for trials in study.store.study_trials(study.id).values() for trial in trials}
+    notes = {trial.note for run in study.runs() for trial in study.store.trials(run.id)}
     assert notes == {"hazard; hit the table", "step limit"}
 
 

@@ -88,8 +88,7 @@ def work_all(study: Study, folder: Path, **options: Any) -> QuietLine:
 
 
 def rows(study: Study) -> dict[str, list[Any]]:
-    trials = study.store.study_trials(study.id)
-    return {run.digest: sorted((t.key, t.score, t.factor) for t in trials.get(run.id, [])) for run in study.runs()}
+    return {run.digest: sorted((t.key, t.score, t.factor) for t in study.store.trials(run.id)) for run in study.runs()}
 
 
 def test_every_run_ends_with_its_trials_and_similarities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

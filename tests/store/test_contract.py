@@ -66,7 +66,7 @@ class TestStudies:
             store.studies()
 
     def test_an_unknown_study_or_run_is_an_error(self, store: Store) -> None:
-        for method in ("runs", "rounds", "study_trials", "study_scores", "documents", "dump"):
+        for method in ("runs", "outline", "rounds", "tallies", "study_scores", "documents", "dump"):
             with pytest.raises(StudyMissing, match="no study with number 41"):
                 getattr(store, method)(41)
         for method in ("run", "trials", "scores", "attempts", "retry", "finish", "release"):
@@ -436,7 +436,6 @@ class TestTrials:
         run = store.run(example.runs[0])
         assert run.trials == 3
         assert run.mean == pytest.approx(1.25 / 3)
-        assert store.study_trials(example.study) == {example.runs[0]: told}
 
     def test_telling_again_counts_once(self, store: Store, example: Any) -> None:
         told = [Trial(f"{number}", number / 10) for number in range(10)]

@@ -165,7 +165,7 @@ def test_a_day_of_scoring(browser: Browser, folder: Path, scoring: Scoring, serv
         trial.code: (trial.score, "; ".join([trial.ending, *trial.notes]).strip("; ")) for trial in scoring.trials()
     }
     assert said == day.meant
-    trials = [trial for run in scoring.study.store.study_trials(scoring.study.id).values() for trial in run]
+    trials = [trial for run in scoring.study.runs() for trial in scoring.study.store.trials(run.id)]
     assert {trial.key.rpartition("/")[2]: (trial.score, trial.note) for trial in trials} == day.meant
     assert len(trials) == TRIALS
     assert [run.state for run in scoring.study.runs()] == ["done"] * 3 + ["pending"] * 2

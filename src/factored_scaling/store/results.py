@@ -96,12 +96,6 @@ def trials_of(connection: Connection, run_id: int) -> list[Trial]:
     return [_trial(row) for row in connection.execute(query)]
 
 
-def trials_of_study(connection: Connection, study: int) -> dict[int, list[Trial]]:
-    """The trials of every run that has any, by run id."""
-    studies.require(connection, study)
-    return {run_id: [_trial(row) for row in rows] for run_id, rows in rows_by_run(connection, study, trials).items()}
-
-
 def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None) -> dict[int, list[Tally]]:
     """How many trials of each kind had each score, by run id, in order of first appearance."""
     studies.require(connection, study)

@@ -314,10 +314,6 @@ class Store:
         """How many trials, and how many measurements that are means, all runs of the study have together."""
         return self._read(results.counts, study)
 
-    def study_trials(self, study: int) -> dict[int, list[Trial]]:
-        """The trials of every run of the study that has any, by run id."""
-        return self._read(results.trials_of_study, study)
-
     def append_scores(self, run_id: int, scores: Iterable[Measurement], lease_token: int | None = None) -> int:
         """Store results that are means rather than trials, all or none; returns how many were new.
 

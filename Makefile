@@ -28,7 +28,7 @@ $(TESTS): $(RUNS)
 quickstart: $(RUNS)
 	$(BIN)/fsc quickstart
 
-# Everything: style, types, room boundaries, all tests. As root on Debian, PostgreSQL, a software renderer
+# Everything: style, types, package boundaries, all tests. As root on Debian, PostgreSQL, a software renderer
 # and a browser are installed when they are missing; elsewhere their tests are skipped, except with CI=true, where they fail.
 test: setup lint
 	scripts/renderer-for-tests || true

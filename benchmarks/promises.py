@@ -20,7 +20,7 @@ import numpy as np
 
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
 from factored_scaling.core.results import Results
-from factored_scaling.files import read_results, read_spec
+from factored_scaling.io.files import read_results, read_spec
 from factored_scaling.model.estimate import LEVELS, MODEL_ERROR
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.prior import Floats

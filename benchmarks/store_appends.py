@@ -26,8 +26,8 @@ from sqlalchemy import create_engine, make_url, text
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, RunSpec
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import Store
 
 RESULTS = Path(__file__).parent / "results" / "store_appends.md"

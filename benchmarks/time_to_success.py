@@ -65,7 +65,7 @@ def train(options: argparse.Namespace) -> None:
     """Train and measure the recipes that have no rows yet."""
     import torch
 
-    from factored_scaling.lab import Lab, policy_config
+    from factored_scaling.backends.simulation import Lab, policy_config
     from factored_scaling.machine import limit_threads
     from factored_scaling.policies.many import Job, train_many
 

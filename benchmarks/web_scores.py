@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.scoring import Scoring
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 
 RESULTS = Path(__file__).parent / "results" / "web_scores.md"

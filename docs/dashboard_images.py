@@ -20,9 +20,9 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.scoring import Scoring
+from factored_scaling.core.trials import Trial
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.store import Store
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access

@@ -17,13 +17,13 @@ import dashboard_images
 import model_images
 from run_examples import run_page
 
-from factored_scaling.core.collection import demos_to_collect, setup_changes
 from factored_scaling.core.queue import plan_queue, short_codes
-from factored_scaling.files import read_results, read_spec
+from factored_scaling.io.files import read_results, read_spec
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import ReportInput, curves_figure, run_lines, write_report
 from factored_scaling.report.sheets import DemoLine, TrialLine, collection_page, evaluation_page
 from factored_scaling.report.style import MUTED, save_figure
+from factored_scaling.scoring.collection import demos_to_collect, setup_changes
 
 DOCS = Path(__file__).resolve().parent
 EXAMPLE = DOCS.parent / "examples" / "fold-towel"

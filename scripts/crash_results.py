@@ -11,14 +11,14 @@ from collections import Counter
 
 from crash_scenario import LEASE, SCALE, Findings, Scenario, append, command, plain_spec, voiced
 
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import LeaseLost, TrialTaken
-from factored_scaling.files import write_spec
-from factored_scaling.scoring import Scoring
+from factored_scaling.io.files import write_spec
+from factored_scaling.runner.worker import TRAINED, WorkOptions, work
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.store import Entry, RunRow
 from factored_scaling.study import Study
-from factored_scaling.work import TRAINED, WorkOptions, work
 
 
 def many_runs(title: str) -> StudySpec:

@@ -15,7 +15,7 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import FscError, StudyExists, StudyMissing
-from factored_scaling.files import write_spec
+from factored_scaling.io.files import write_spec
 from factored_scaling.study import Study
 
 

@@ -42,6 +42,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from factored_scaling.backends.simulation import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec, plan, run_on
 from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean, proxy_scores, rank_agreement
@@ -49,7 +50,7 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError
-from factored_scaling.lab import DATASET_STRIDE, Lab, policy_config
+from factored_scaling.io.atomic import write_whole
 from factored_scaling.machine import limit_threads
 from factored_scaling.model.recommend import predicted_score, recommend
 from factored_scaling.policies.capacity import check_device
@@ -58,7 +59,6 @@ from factored_scaling.policies.diffusion import NAME, load_policy
 from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.policies.many import Job, train_many
 from factored_scaling.sim import Condition
-from factored_scaling.writing import write_whole
 
 BEGAN = time.time()
 STOPPING = threading.Event()

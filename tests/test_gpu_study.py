@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from factored_scaling.backends.simulation import Lab
 from factored_scaling.core.design import plan
-from factored_scaling.lab import Lab
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "gpu_study.py"
 FACTORS = ("camera_pose", "distractor", "table_texture", "lighting", "background")

@@ -94,7 +94,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_workers_load_no_statistics() -> None:
-    assert "scipy.stats" not in loaded("import factored_scaling.work")
+    assert "scipy.stats" not in loaded("import factored_scaling.runner.worker")
 
 
 @pytest.mark.parametrize("module", ["factored_scaling", "factored_scaling.cli"])

@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy import create_engine, make_url, text
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.files import write_spec
-from factored_scaling.scoring import Scoring
+from factored_scaling.io.files import write_spec
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 
 FACTORS = ("table_texture", "lighting", "camera_pose", "distractor", "background")

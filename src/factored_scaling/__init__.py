@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from factored_scaling.core.dataset import Dataset, Episode
     from factored_scaling.core.design import RunSpec, plan
     from factored_scaling.core.results import Results
-    from factored_scaling.core.scores import Result, Trial
     from factored_scaling.core.spec import Combination, Factor, StudySpec
+    from factored_scaling.core.trials import Result, Trial
     from factored_scaling.errors import FscError, InvalidInput
     from factored_scaling.model.estimate import Estimate
     from factored_scaling.model.posterior import Posterior, fit_posterior
@@ -40,12 +40,12 @@ _HOMES = {
     "InvalidInput": "errors",
     "Posterior": "model.posterior",
     "Recommendation": "model.recommend",
-    "Result": "core.scores",
+    "Result": "core.trials",
     "Results": "core.results",
     "RunSpec": "core.design",
     "Study": "study",
     "StudySpec": "core.spec",
-    "Trial": "core.scores",
+    "Trial": "core.trials",
     "fit_curves": "model.recommend",
     "fit_posterior": "model.posterior",
     "fit_power_law": "core.curves",

@@ -19,8 +19,8 @@ from tests.cli.corpus.arguments import ARGUMENTS
 from tests.cli.corpus.desk import make_desk
 from tests.cli.corpus.kinds import Case, Instead, Reader
 
+from factored_scaling.backends.outcome import read_outcome
 from factored_scaling.errors import InvalidInput
-from factored_scaling.trainers.outcome import read_outcome
 
 Answer = subprocess.CompletedProcess[str]
 Fsc = Callable[..., Answer]

@@ -16,7 +16,7 @@ from tests.data.lerobot_cases import write
 from factored_scaling.cli.run import check_settings
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
-from factored_scaling.files import read_spec
+from factored_scaling.io.files import read_spec
 from factored_scaling.study import Study
 
 Answer = subprocess.CompletedProcess[str]

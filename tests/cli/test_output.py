@@ -28,9 +28,10 @@ from factored_scaling.cli.show import print_json, print_table, print_text, print
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, hide_passwords, printable
-from factored_scaling.files import read_episodes, write_spec
-from factored_scaling.scoring import Scoring
-from factored_scaling.sheets import (
+from factored_scaling.io.files import read_episodes, write_spec
+from factored_scaling.io.tables import csv_table, table_csv
+from factored_scaling.scoring.session import Scoring
+from factored_scaling.scoring.sheets import (
     begin_collection,
     collection_csv,
     evaluation_csv,
@@ -39,7 +40,6 @@ from factored_scaling.sheets import (
     open_collection,
 )
 from factored_scaling.study import Study
-from factored_scaling.tables import csv_table, table_csv
 
 SECRET = "pass-Wo0rd"
 CLI = Path(__file__).parents[2] / "src" / "factored_scaling" / "cli"

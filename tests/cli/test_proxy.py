@@ -11,7 +11,7 @@ from tests.cli.conftest import Answer
 
 from factored_scaling import Study, StudySpec
 from factored_scaling.core.proxy import KS
-from factored_scaling.proxy import KIND
+from factored_scaling.study.proxy import KIND
 
 Fsc = Callable[..., Answer]
 SPEC = StudySpec({"camera": 6, "light": 6}, construction="one", points=3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from factored_scaling.core.design import PlannedRun, run_spec
-from factored_scaling.files import read_spec
+from factored_scaling.io.files import read_spec
 from factored_scaling.store import connections
 from factored_scaling.study import Study
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.test_work import make_study
+from tests.runner.test_worker import make_study
 
 from factored_scaling.cli import main
 from factored_scaling.cli.run import Bars, named
@@ -113,7 +113,7 @@ def test_one_worker_on_a_gpu_of_any_make(
         counts.append(count)
         return True
 
-    monkeypatch.setattr("factored_scaling.exec.local.run_workers", start)
+    monkeypatch.setattr("factored_scaling.runner.executors.local.run_workers", start)
     monkeypatch.setattr("factored_scaling.policies.capacity.check_device", lambda device: None)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setenv("FSC_SIM_PROCESSES", "1")

@@ -9,7 +9,7 @@ from tests.core import reference
 from tests.core.cases import Case, case, fittable
 
 from factored_scaling import Results, StudySpec, fit_curves, plan, recommend
-from factored_scaling.core.allocate import curve_tiers, included, spend
+from factored_scaling.core.allocation import curve_tiers, included, spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, split

@@ -9,7 +9,7 @@ import pytest
 from factored_scaling import Dataset, Episode, Results, StudySpec, recommend
 from factored_scaling.core.pool import capped, chosen_episodes, without
 from factored_scaling.errors import InvalidInput, NotEnoughData
-from factored_scaling.files import read_episodes
+from factored_scaling.io.files import read_episodes
 
 POOL = Dataset.of_sizes({"a": 5, "b": 200, "other": 9}, nominal=3)
 

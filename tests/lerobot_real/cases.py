@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from factored_scaling.backends import load_trainer
+from factored_scaling.backends.lerobot import LerobotTrainer
 from factored_scaling.core.design import RunSpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.layout import Feature
 from factored_scaling.data.lerobot.write import DatasetWriter
-from factored_scaling.trainers import load_trainer
-from factored_scaling.trainers.lerobot import LerobotTrainer
 
 CAMERA = "observation.images.front"
 CHOSEN = (1, 4)

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.heard import Heard
 from tests.lerobot_real.cases import CAMERA, CHOSEN, made, write
-from tests.trainers.heard import Heard
 
+from factored_scaling.backends.embedder import first_observations
+from factored_scaling.backends.lerobot import read_checkpoint
 from factored_scaling.data.lerobot.dataset import LerobotDataset
-from factored_scaling.trainers.embedder import first_observations
-from factored_scaling.trainers.lerobot import read_checkpoint
 
 pytest.importorskip("lerobot")
 
 torch = pytest.importorskip("torch")
-from factored_scaling.trainers.elsewhere import jobs  # noqa: E402  it needs torch
+from factored_scaling.backends.elsewhere import jobs  # noqa: E402  it needs torch
 
 
 @pytest.mark.parametrize("separate", [False, True])

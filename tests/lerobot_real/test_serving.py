@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.heard import Heard
 from tests.lerobot_real.cases import CAMERA, made, write
-from tests.trainers.heard import Heard
 
-from factored_scaling.trainers.lerobot import read_checkpoint
+from factored_scaling.backends.lerobot import read_checkpoint
 
 pytest.importorskip("lerobot")
 torch = pytest.importorskip("torch")
 
 
 def test_actions_over_the_wire_are_lerobots_own(tmp_path: Path) -> None:
+    from factored_scaling.backends.elsewhere import jobs
     from factored_scaling.serving.client import PolicyClient
     from factored_scaling.serving.lerobot import ServedLerobot
     from factored_scaling.serving.server import PolicyServer
-    from factored_scaling.trainers.elsewhere import jobs
 
     write(tmp_path / "data")
     trainer, run = made(tmp_path, "act", steps=1)

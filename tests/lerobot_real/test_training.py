@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from tests.backends.heard import Heard
 from tests.lerobot_real.cases import CHOSEN, POLICIES, made, write
-from tests.trainers.heard import Heard
 
+from factored_scaling.backends.lerobot import LAST, LOADED, MISINDEXED, NOT_LOADED, POLICY_MADE
 from factored_scaling.errors import RunFailed
-from factored_scaling.trainers.lerobot import LAST, LOADED, MISINDEXED, NOT_LOADED, POLICY_MADE
 
 pytest.importorskip("lerobot")
 

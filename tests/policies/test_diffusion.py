@@ -20,7 +20,7 @@ from factored_scaling.policies.diffusion import (
     train_diffusion,
 )
 from factored_scaling.policies.windows import DeviceFrames
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 LEARNS = DiffusionConfig.preset(
     "small",

@@ -9,7 +9,7 @@ from factored_scaling.core.proxy import cosine_similarities, nearest_mean
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import load_policy, train_diffusion
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 
 def test_the_training_side_is_the_first_frames_of_the_policys_own_episodes(

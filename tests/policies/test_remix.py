@@ -26,7 +26,7 @@ from factored_scaling.policies.remix import (
 )
 from factored_scaling.policies.training import Draw, train
 from factored_scaling.policies.windows import DeviceFrames
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 TINY = RemixConfig.preset("small", encoder_width=4, hidden=[32, 32], updates=60, warmup=6, validate_every=20)
 

@@ -9,7 +9,7 @@ import pytest
 
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import load_policy, train_diffusion
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 from factored_scaling.sim import Condition, DemoRequest, load_task
 
 

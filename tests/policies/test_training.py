@@ -17,7 +17,7 @@ from factored_scaling.policies import checkpoint
 from factored_scaling.policies.config import DiffusionConfig, Optimisation
 from factored_scaling.policies.diffusion import train_diffusion
 from factored_scaling.policies.training import Draw, Training, learning_rate, train
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 
 class Line:

@@ -10,8 +10,8 @@ import pytest
 from tests.report.cases import SPATIAL, VISUAL, report, study
 
 from factored_scaling.core.results import Results
-from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import wilson
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import OutcomeRow, allocation_figure, curves_figure, outcome_figure, save_figures

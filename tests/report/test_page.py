@@ -15,8 +15,8 @@ import pytest
 from tests.report.cases import SPATIAL, VISUAL, report, study
 
 from factored_scaling.core.results import Results
-from factored_scaling.core.scores import Interval, Score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Interval, Score
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import OutcomeRow, ReportInput, RunLine, curves_figure, render, write_report

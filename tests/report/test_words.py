@@ -8,8 +8,8 @@ import pytest
 from tests.report.cases import VISUAL, study
 
 from factored_scaling.core.results import Results
-from factored_scaling.core.scores import known_score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import known_score
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report.values import run_lines
 from factored_scaling.report.words import (

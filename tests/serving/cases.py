@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from factored_scaling.backends.simulation import Lab, policy_config
 from factored_scaling.errors import InvalidInput
-from factored_scaling.lab import Lab, policy_config
 from factored_scaling.policies.diffusion import train_diffusion
 
 TASK = "tabletop/pick-place"

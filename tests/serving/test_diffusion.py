@@ -17,9 +17,9 @@ import torch
 from tests.cli.conftest import run_fsc
 from tests.serving.cases import POLICY, TASK, trained
 
+from factored_scaling.backends.simulation import Lab
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import PolicyError
-from factored_scaling.lab import Lab
 from factored_scaling.serving.client import PolicyClient
 from factored_scaling.serving.diffusion import ServedDiffusion
 from factored_scaling.serving.evaluate import Keys, RemoteActor, evaluate_served

@@ -19,13 +19,13 @@ from tests.serving.cases import Counting, trained
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import CheckpointError, PolicyError
-from factored_scaling.files import write_spec
-from factored_scaling.scoring import Scoring
+from factored_scaling.io.files import write_spec
+from factored_scaling.runner.worker import run_folder
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.serving.client import PolicyClient
 from factored_scaling.serving.labelled import ServedByLabel
 from factored_scaling.serving.server import PolicyServer, Served
 from factored_scaling.study import Study
-from factored_scaling.work import run_folder
 
 
 class Constant(Counting):

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.heard import Heard
+from tests.backends.test_lerobot import DOUBLE, run, trainer
 from tests.data.lerobot_cases import CAMERA, write
-from tests.trainers.heard import Heard
-from tests.trainers.test_lerobot import DOUBLE, run, trainer
 
 from factored_scaling.errors import PolicyError
 from factored_scaling.serving.client import PolicyClient

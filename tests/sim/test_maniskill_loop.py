@@ -11,12 +11,12 @@ import torch
 from click.testing import CliRunner
 from tests.sim.maniskill_cases import needs_maniskill
 
+from factored_scaling.backends.simulation import Lab
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor
-from factored_scaling.lab import Lab
+from factored_scaling.runner.worker import WorkOptions, carry_out, run_folder
 from factored_scaling.sim.maniskill import ManiSkillTask
 from factored_scaling.study import Study
-from factored_scaling.work import WorkOptions, carry_out, run_folder
 
 pytestmark = pytest.mark.slow  # every one starts simulator processes
 

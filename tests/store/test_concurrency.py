@@ -15,8 +15,8 @@ import pytest
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, RunSpec
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import RunRow, Store
 from factored_scaling.study import Study
 

@@ -14,8 +14,8 @@ from sqlalchemy import Engine, event
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, RunSpec, plan
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, LeaseLost, StoreError, StudyMissing
 from factored_scaling.store import Measurement, RunRow, Store, WholeRun
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import Store
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, make_url, text
 
 from factored_scaling.core.design import PlannedRun, RunSpec, plan
-from factored_scaling.core.scores import Tally, Trial, result_of, result_of_tallies, tally
+from factored_scaling.core.trials import Tally, Trial, result_of, result_of_tallies, tally
 from factored_scaling.store import RunOutline, Store
 
 TRIALS = [

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, RunSpec
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import FscError, InvalidInput, LeaseLost
 from factored_scaling.store import Store
 from factored_scaling.study import Study

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import Measurement, Store
 from factored_scaling.study import Study

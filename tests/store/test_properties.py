@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, RunSpec
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import Store
 

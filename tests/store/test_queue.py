@@ -18,7 +18,7 @@ from sqlalchemy import inspect, text
 from factored_scaling.core.conditions import Condition, ScoringSpec
 from factored_scaling.core.queue import PlannedTrial, plan_queue
 from factored_scaling.core.rubric import RUBRICS
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, StudyMissing, TrialTaken
 from factored_scaling.store import Entry, QueuedTrial, Store, migrations
 from factored_scaling.store.connections import Database

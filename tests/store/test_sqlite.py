@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, StoreError, StudyMissing
 from factored_scaling.store import Store, connections
 from factored_scaling.store.connections import Database, address_of

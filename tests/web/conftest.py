@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access
 from factored_scaling.web.app import create_app

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.web.browsing import CONTRAST, DESKTOP, PHONE, opened, started
 from tests.web.conftest import STEEP, Served, measure, towel_spec, wipe_spec
 
-from factored_scaling.scoring import Scoring
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 from factored_scaling.web.serve import outside_address
 

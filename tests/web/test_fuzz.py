@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tests.web.conftest import client_of, towel_spec
 
-from factored_scaling.scoring import Scoring
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 
 odd = st.one_of(

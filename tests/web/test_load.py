@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.web.conftest import Served, towel_spec
 
-from factored_scaling.scoring import Scoring
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 
 CLIENTS, REPEATS = 50, 10

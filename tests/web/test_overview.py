@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 from tests.web.conftest import measure
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import RunRow
 from factored_scaling.study import Study
 from factored_scaling.web.overview import _facts, duration_words, time_left

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.web.conftest import HERE, NETWORK, TOKEN, client_of, towel_spec
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.scoring import Scoring
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access
 from factored_scaling.web.score import seconds_left

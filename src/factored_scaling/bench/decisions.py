@@ -19,7 +19,7 @@ from factored_scaling.bench.measure import REGIMES
 from factored_scaling.bench.methods import DEFAULT, Bench, Decision, Method, parse_method
 from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import Family, World, draw_world
-from factored_scaling.core.allocate import spend
+from factored_scaling.core.allocation import spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.model.estimate import LEVELS

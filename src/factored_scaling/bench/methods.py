@@ -12,7 +12,7 @@ import numpy as np
 
 from factored_scaling.bench.measure import Regime, measure, policy_rows
 from factored_scaling.bench.worlds import DEMOS, World, factor_names
-from factored_scaling.core.allocate import curve_tiers, included, spend
+from factored_scaling.core.allocation import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.design import curve_sizes, demos_at, plan

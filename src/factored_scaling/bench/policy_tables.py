@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.screen import screening_order
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, NotEnoughData
-from factored_scaling.files import read_json, read_text
-from factored_scaling.files import read_table as read_rows
-from factored_scaling.ports import Progress
-from factored_scaling.tables import check_columns, csv_table, whole_cell
-from factored_scaling.writing import write_whole
+from factored_scaling.io.atomic import write_whole
+from factored_scaling.io.files import read_json, read_text
+from factored_scaling.io.files import read_table as read_rows
+from factored_scaling.io.tables import check_columns, csv_table, whole_cell
+from factored_scaling.progress import Progress
 
 Floats = NDArray[np.float64]
 BUDGETS = (20, 100)
@@ -243,7 +243,7 @@ def build_table(
     Rows are written after every group of policies, so a table can be filled over several calls. Frames and policies
     lie in `work`; a policy is removed once it is measured.
     """
-    from factored_scaling.lab import Lab
+    from factored_scaling.backends.simulation import Lab
 
     lab = Lab(settings.task, work, device, settings.policy.get("image_size"))
     names = lab.task.factors

@@ -13,7 +13,7 @@ from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.pool import VERB, Pool
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
-from factored_scaling.core.allocate import check_budget
+from factored_scaling.core.allocation import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec

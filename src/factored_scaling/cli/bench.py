@@ -17,7 +17,7 @@ from factored_scaling.cli.group import Group
 from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say, say_again
 from factored_scaling.errors import InvalidInput
-from factored_scaling.reading import parse_json
+from factored_scaling.io.reading import parse_json
 
 if TYPE_CHECKING:
     from factored_scaling.bench.tables import Comparison
@@ -91,7 +91,7 @@ def decisions_command(
     from factored_scaling.bench.decisions import Settings, compare
     from factored_scaling.bench.methods import DEFAULT
     from factored_scaling.bench.tables import Comparison
-    from factored_scaling.files import write_text
+    from factored_scaling.io.files import write_text
 
     settings = Settings(
         families=tuple(_parts(families)),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def listed_episodes(path: Path) -> Dataset:
     """The table's episodes, at least one of which varies a factor."""
-    from factored_scaling.files import read_episodes
+    from factored_scaling.io.files import read_episodes
 
     found = read_episodes(path)
     if not any(episode.factor for episode in found.episodes):
@@ -34,7 +34,7 @@ class NewEpisodes:
     @classmethod
     def read(cls, path: Path, study: Study) -> NewEpisodes:
         """The episodes that the study does not have yet; one table may hold those of all rounds."""
-        from factored_scaling.files import read_episodes
+        from factored_scaling.io.files import read_episodes
 
         held = {episode.id: episode.factor for episode in study.dataset.episodes}
         fresh, known = [], 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.errors import FscError, InvalidInput
-from factored_scaling.writing import sync_folder, take_name
+from factored_scaling.io.atomic import sync_folder, take_name
 
 RECORD, DECLARED = "study.db", "study.yaml"
 

@@ -70,7 +70,7 @@ def label_command(
     from factored_scaling.data.lerobot.labels import check_labels, read_labels, write_labels
     from factored_scaling.data.lerobot.rules import merged
     from factored_scaling.data.lerobot.sheet import sheet_of
-    from factored_scaling.writing import write_whole
+    from factored_scaling.io.atomic import write_whole
 
     if only_check and (rules or table or others or ask or repair):
         raise InvalidInput("--check changes nothing", where="--check", hint="label first, then check")
@@ -101,7 +101,7 @@ def _said(
 ) -> dict[int, Said]:
     from factored_scaling.data.lerobot.labels import read_labels
     from factored_scaling.data.lerobot.rules import by_labels, by_rules, by_table
-    from factored_scaling.files import read_text
+    from factored_scaling.io.files import read_text
 
     said: dict[int, Said] = {}
     for other in others:

@@ -31,7 +31,7 @@ def proxy_command(study: str, as_json: bool) -> None:
     fsc recommend my-study --budget 100 --proxy 1         weighed beside the trials
     """
     from factored_scaling.core.proxy import KS
-    from factored_scaling.proxy import proxy_of_runs, proxy_trust
+    from factored_scaling.study.proxy import proxy_of_runs, proxy_trust
 
     with Target.parse(study).study() as opened:
         by_k = {k: proxy_of_runs(opened, k) for k in KS}
@@ -124,11 +124,11 @@ def all_frames(study: Study, folder: Path, device: str) -> FrameTable:
     spec, episodes = study.spec, study.dataset.episodes
     ids = [episode.id for episode in episodes]
     if spec.task is not None:
-        from factored_scaling.lab import Lab
+        from factored_scaling.backends.simulation import Lab
 
         return Lab(spec.task, folder, device, spec.policy.get("image_size")).frames(ids, Bars.single)
     if spec.dataset is not None:
-        from factored_scaling.trainers.diffusion import DiffusionSettings, DiffusionTrainer
+        from factored_scaling.backends.diffusion import DiffusionSettings, DiffusionTrainer
 
         # another trainer's policy may say nothing of pictures, or otherwise
         seen = {key: spec.policy[key] for key in ("image_size", "cameras") if key in spec.policy}

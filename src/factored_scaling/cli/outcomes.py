@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from factored_scaling.core.checks import whole
-from factored_scaling.core.scores import wilson
-from factored_scaling.tables import check_columns, share_cell, table_csv, whole_cell
+from factored_scaling.core.trials import wilson
+from factored_scaling.io.tables import check_columns, share_cell, table_csv, whole_cell
 
 if TYPE_CHECKING:
-    from factored_scaling.loop import Outcome
+    from factored_scaling.bench.loop import Outcome
     from factored_scaling.report import OutcomeRow
 
 _FIXED = ("task", "demos", "seed", "budget", "method", "predicted", "score", "trials")
@@ -58,7 +58,7 @@ def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
 
 def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
     """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
-    from factored_scaling.files import write_text
+    from factored_scaling.io.files import write_text
 
     factors = list(lines[0].order) if lines else []
     rows = []
@@ -82,7 +82,7 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
 
 def read_outcomes(path: Path) -> list[OutcomeLine]:
     """The lines of a file that `write_outcomes` or the GPU study wrote; a mistake is told with its row and column."""
-    from factored_scaling.files import read_table
+    from factored_scaling.io.files import read_table
 
     return [_line(row, f"{path}: {place}") for place, row in read_table(path, _check_header)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from factored_scaling.errors import InvalidInput
-from factored_scaling.writing import destination
+from factored_scaling.io.atomic import destination
 
 
 class OutputFile(click.Path):

@@ -41,7 +41,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     fsc plan my-study --construction screen --policies 6
     """
     from factored_scaling.cli.target import Target
-    from factored_scaling.files import moderate
+    from factored_scaling.io.files import moderate
 
     for value, name in ((policies, "--policies"), (trials, "--trials")):
         if value is not None and value < 1:

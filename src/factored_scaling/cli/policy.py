@@ -15,11 +15,11 @@ import click
 from factored_scaling.cli.group import Group
 from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import json_option, print_json, print_table, say, with_interval
-from factored_scaling.core.scores import result_of
+from factored_scaling.core.trials import result_of
 from factored_scaling.errors import CheckpointError, InvalidInput
 
 if TYPE_CHECKING:
-    from factored_scaling.core.scores import Trial
+    from factored_scaling.core.trials import Trial
     from factored_scaling.serving.server import Served
 
 
@@ -145,9 +145,9 @@ def evaluate_command(
     fsc policy serve my-study/runs/0f3a… & fsc policy evaluate 127.0.0.1 --task tabletop/pick-place --wait 60
     fsc policy evaluate gpu-box --task tabletop/insert --camera observation/image --prompt "insert the peg" --execute 8
     """
+    from factored_scaling.backends.simulation import Lab
     from factored_scaling.cli.run import Bars
-    from factored_scaling.files import write_text
-    from factored_scaling.lab import Lab
+    from factored_scaling.io.files import write_text
     from factored_scaling.serving.client import PolicyClient
 
     sizes = {"settings": settings, "initial_states": initial_states, "factors": list(factors) or None}
@@ -178,7 +178,7 @@ def evaluate_command(
 
 
 def _is_run(folder: Path) -> bool:
-    from factored_scaling.trainers.lerobot import LAST
+    from factored_scaling.backends.lerobot import LAST
 
     return (folder / "policy.json").exists() or (folder / LAST).exists()
 
@@ -207,10 +207,10 @@ def _loader(
 
 def _by_label(place: str, device: str | None, seed: int, python: str | None) -> dict[str, Callable[[], Served]]:
     """The policies of a study's blind evaluation, by label."""
+    from factored_scaling.backends import trainer_settings
     from factored_scaling.cli.target import Target
-    from factored_scaling.scoring import Scoring
-    from factored_scaling.trainers import trainer_settings
-    from factored_scaling.work import run_folder
+    from factored_scaling.runner.worker import run_folder
+    from factored_scaling.scoring.session import Scoring
 
     target = Target.parse(place)
     home = target.folder or Path.cwd()
@@ -231,7 +231,7 @@ def _entry(trial: Trial) -> dict[str, object]:
 
 
 def _key(path: Path | None) -> str | None:
-    from factored_scaling.files import read_text
+    from factored_scaling.io.files import read_text
 
     if path is not None:
         return read_text(path).strip()  # an empty one is an error: whoever names a file wants a key

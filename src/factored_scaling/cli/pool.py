@@ -47,8 +47,8 @@ class Pool:
 
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""
-        from factored_scaling.files import write_text
-        from factored_scaling.tables import table_csv
+        from factored_scaling.io.files import write_text
+        from factored_scaling.io.tables import table_csv
 
         chosen = chosen_episodes(self.episodes, allocation, seed)
         rows = [(id_, name) for name, ids in chosen.items() for id_ in ids]
@@ -61,6 +61,6 @@ def _read(path: Path) -> Dataset:
         from factored_scaling.data.lerobot.collection import labelled
 
         return labelled(path).dataset()
-    from factored_scaling.files import read_episodes
+    from factored_scaling.io.files import read_episodes
 
     return read_episodes(path)

@@ -17,7 +17,7 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import evenly
 
 if TYPE_CHECKING:
-    from factored_scaling.loop import Loop, LoopSettings, Outcome
+    from factored_scaling.bench.loop import Loop, LoopSettings, Outcome
     from factored_scaling.report import OutcomeRow
 
 STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")
@@ -54,8 +54,8 @@ def quickstart_command(
     fsc quickstart
     fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
+    from factored_scaling.bench.loop import Stop
     from factored_scaling.cli.outcomes import OutcomeLine, line_of, write_outcomes
-    from factored_scaling.loop import Stop
 
     if full and click.get_current_context().get_parameter_source("budget") is ParameterSource.COMMANDLINE:
         raise InvalidInput("--full has budgets of its own, 20 and 100", where="--budget", hint="leave one of them out")
@@ -81,7 +81,7 @@ def quickstart_command(
 
 
 def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
-    from factored_scaling.loop import LoopSettings
+    from factored_scaling.bench.loop import LoopSettings
 
     if not tiny:
         return LoopSettings(task, seed=seed, evaluation={"initial_states": 12}, device=device)
@@ -92,11 +92,11 @@ def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
 
 def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop:
     """A loop whose runs are carried out here, with progress bars."""
+    from factored_scaling.bench.loop import Loop
     from factored_scaling.cli.run import Bars, work_off
-    from factored_scaling.loop import Loop
     from factored_scaling.policies.capacity import check_device
+    from factored_scaling.runner.worker import WorkOptions
     from factored_scaling.study import Study
-    from factored_scaling.work import WorkOptions
 
     check_device(settings.device)
     if folder.exists() and not folder.is_dir():
@@ -110,7 +110,7 @@ def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop
 
 def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
     """One turn of the crank, told step by step, with a report at the end."""
-    from factored_scaling.loop import Cell
+    from factored_scaling.bench.loop import Cell
 
     settings, task = loop.settings, loop.lab.task
     print_heading(f"\n{settings.task}, seed {settings.seed}")

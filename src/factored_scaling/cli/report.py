@@ -60,7 +60,7 @@ def report_command(
     fsc report my-study --figures figures/               PNG and SVG for a paper
     fsc report study.yaml results.csv --outcomes outcomes.csv
     """
-    from factored_scaling.core.allocate import check_budget
+    from factored_scaling.core.allocation import check_budget
     from factored_scaling.report import ReportInput, save_figures, write_report
     from factored_scaling.report.style import undrawable
     from factored_scaling.report.words import spoken
@@ -128,7 +128,7 @@ def run_lines(target: Target, spec: StudySpec, measured: Results, recorded: bool
 
 def recorded_lines(study: Study) -> list[RunLine]:
     """One line per run of a study, with scores where there are any."""
-    from factored_scaling.core.scores import known_result, result_of_tallies
+    from factored_scaling.core.trials import known_result, result_of_tallies
     from factored_scaling.report import RunLine
 
     tallies, means = study.store.tallies(study.id), study.store.study_scores(study.id)

@@ -14,7 +14,7 @@ from factored_scaling.cli.show import json_option, print_json, print_table, say
 from factored_scaling.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from factored_scaling.loop import Cell
+    from factored_scaling.bench.loop import Cell
     from factored_scaling.report import OutcomeRow
 
 # Success in percent as the paper prints it: table → paper's task → budget → cell label. One seed per number. The
@@ -177,8 +177,8 @@ def reproduce_command(
     fsc reproduce sizes --budget 100 --budget 500
     fsc reproduce main --rows results/maniskill-pull-visual/resnet18-96px-6000/outcomes.csv
     """
+    from factored_scaling.bench.loop import LoopSettings, Stop
     from factored_scaling.cli.quickstart import make_loop
-    from factored_scaling.loop import LoopSettings, Stop
 
     if rows_file is not None:
         found = read_outcomes(rows_file)
@@ -224,8 +224,8 @@ def _show(table: str, lines: Sequence[OutcomeLine], budgets: Sequence[int], as_j
 
 
 def _cells(table: str, budgets: Sequence[int]) -> list[Cell]:
+    from factored_scaling.bench.loop import Cell
     from factored_scaling.core.proxy import KS
-    from factored_scaling.loop import Cell
 
     kinds = {
         "main": [Cell(s, 1) for s in ("top", "equal", "greedy", "remix", "auto")],

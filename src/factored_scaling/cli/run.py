@@ -18,10 +18,10 @@ from factored_scaling.errors import InvalidInput, UnknownFactor, hide_passwords,
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from factored_scaling.backends import OutsideTrainer
     from factored_scaling.core.spec import StudySpec
+    from factored_scaling.runner.worker import Message, WorkOptions
     from factored_scaling.study import Study
-    from factored_scaling.trainers import OutsideTrainer
-    from factored_scaling.work import Message, WorkOptions
 
 MIXED = "curves may mix what does not belong together"
 STAGES = {"prepare": "preparing", "train": "training", "evaluate": "evaluating"}
@@ -77,8 +77,8 @@ def run_command(
     fsc run my-study --device cuda --retry-failed
     fsc run my-study --device cuda --together 4
     """
-    from factored_scaling.trainers import trained_here, trainer_settings
-    from factored_scaling.work import WorkOptions
+    from factored_scaling.backends import trained_here, trainer_settings
+    from factored_scaling.runner.worker import WorkOptions
 
     target = Target.parse(study)
     folder = (target.folder or Path.cwd()).resolve()
@@ -130,7 +130,7 @@ def check_settings(spec: StudySpec, folder: Path) -> OutsideTrainer | None:
 
     Returns what trains the study; None where the simulator does.
     """
-    from factored_scaling.trainers import load_trainer, trainer_settings
+    from factored_scaling.backends import load_trainer, trainer_settings
 
     trainer = trainer_settings(spec)
     if trainer:
@@ -164,7 +164,7 @@ def _tell_settings(study: Study) -> None:
 
 def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
     """Policies of one curve should differ in their demos alone: a command that was changed meanwhile is told."""
-    from factored_scaling.work import TRAINED
+    from factored_scaling.runner.worker import TRAINED
 
     now = trainer.described
     kept = {document.key: document.body["trainer"] for document in study.store.documents(study.id, TRAINED)}
@@ -173,7 +173,7 @@ def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
         told = f"`trainer:` has changed since {listed(other)} {'was' if len(other) == 1 else 'were'} trained"
         say(f"warning: {told}; {MIXED}", err=True)
     if not study.spec.trainer and any(run.state == "pending" for run in study.runs()):
-        from factored_scaling.trainers.diffusion import DiffusionTrainer
+        from factored_scaling.backends.diffusion import DiffusionTrainer
 
         assert isinstance(trainer, DiffusionTrainer)
         updates = trainer.settings.config.updates
@@ -182,7 +182,7 @@ def _tell_trainer(study: Study, trainer: OutsideTrainer, device: str) -> None:
 
 
 def _check_simulated(spec: StudySpec) -> None:
-    from factored_scaling.lab import evaluation_sizes, policy_config
+    from factored_scaling.backends.simulation import evaluation_sizes, policy_config
     from factored_scaling.sim import load_task
 
     assert spec.task is not None
@@ -201,9 +201,9 @@ def work_off(
     study: Study, address: str | Path | None, folder: Path, options: WorkOptions, workers: int | None = None
 ) -> bool:
     """Carry out all pending runs with a bar for the whole and one per worker; False when stopped."""
-    from factored_scaling.exec.local import run_workers
-    from factored_scaling.trainers import trained_here
-    from factored_scaling.work import work
+    from factored_scaling.backends import trained_here
+    from factored_scaling.runner.executors.local import run_workers
+    from factored_scaling.runner.worker import work
 
     if trained_here(options.trainer):
         from factored_scaling.policies.capacity import check_device

@@ -13,7 +13,7 @@ import click
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.core.checks import percentage
-from factored_scaling.core.scores import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
+from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def extend_command(
     fsc extend my-study --dataset recordings/fold-towel
     """
     from factored_scaling.cli.episodes import NewEpisodes, named
-    from factored_scaling.sheets import listed_in_round
+    from factored_scaling.scoring.sheets import listed_in_round
 
     if bool(collected) + ticked + as_ordered + (dataset is not None) + (episodes is not None) != 1:
         hint = "--collected FACTOR=DEMOS, once per factor, or --ticked, --as-ordered, --episodes CSV or --dataset PATH"
@@ -197,7 +197,7 @@ def extend_command(
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dict[str, Any] | None) -> dict[str, int]:
     """How many demonstrations of each factor were collected, where they are known by their number."""
     from factored_scaling.cli.start import pairs
-    from factored_scaling.sheets import collected_in_round
+    from factored_scaling.scoring.sheets import collected_in_round
 
     if collected:
         return pairs(collected, "--collected")
@@ -260,7 +260,7 @@ def _to_train(opened: Study, study: str) -> str:
 def _listed(opened: Study) -> dict[int, Listed]:
     """What the lists of this round say of episodes whose number was written down."""
     from factored_scaling.data.lerobot.collection import Listed
-    from factored_scaling.sheets import collections
+    from factored_scaling.scoring.sheets import collections
 
     rows = [row for found in collections(opened) if found.created >= opened.round.created for row in found.rows]
     return {

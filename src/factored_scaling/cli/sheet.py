@@ -65,7 +65,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
     fsc sheet evaluate my-study
     fsc sheet evaluate my-study --run 3 --run 4 --out today.html
     """
-    from factored_scaling.scoring import Scoring
+    from factored_scaling.scoring.session import Scoring
 
     forms, target = _forms(out, kind), Target.parse(study)
     with target.study() as opened:
@@ -105,7 +105,7 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
     fsc sheet import my-study evaluate-1.csv --operator ada
     fsc sheet import my-study collect-1.csv
     """
-    from factored_scaling.sheets import import_sheet
+    from factored_scaling.scoring.sheets import import_sheet
 
     with Target.parse(study).study() as opened:
         taken = import_sheet(opened, sheet, operator, partial)
@@ -125,7 +125,7 @@ def status_command(study: str, number: int | None, unblind: bool, as_json: bool)
     fsc sheet status my-study
     fsc sheet status my-study --unblind --json       labels and runs, for the program that starts policies
     """
-    from factored_scaling.scoring import Scoring
+    from factored_scaling.scoring.session import Scoring
 
     with Target.parse(study).study() as opened:
         scoring = Scoring.open(opened, number)
@@ -164,7 +164,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
     fsc sheet undo my-study K7PQ
     """
     from factored_scaling.core.queue import read_code
-    from factored_scaling.scoring import Scoring
+    from factored_scaling.scoring.session import Scoring
 
     read = read_code(code)
     if read is None:
@@ -188,7 +188,7 @@ def close_command(study: str, early: bool) -> None:
     fsc sheet close my-study
     fsc fit my-study
     """
-    from factored_scaling.scoring import Scoring
+    from factored_scaling.scoring.session import Scoring
 
     with Target.parse(study).study() as opened:
         scoring = Scoring.open(opened)
@@ -223,7 +223,7 @@ def collect_command(
     fsc sheet collect my-study --budget 40
     fsc sheet collect my-study --allocation camera_pose=30 --allocation lighting=10 --format csv
     """
-    from factored_scaling.sheets import begin_collection, open_collection
+    from factored_scaling.scoring.sheets import begin_collection, open_collection
 
     if budget is not None and allocation:
         raise InvalidInput("a budget and an allocation", where="--allocation", hint="give one of them")
@@ -247,7 +247,7 @@ def labels_command(study: str, out: Path | None) -> None:
     fsc sheet labels my-study --out labels.csv
     fsc label recordings/fold-towel --csv labels.csv
     """
-    from factored_scaling.sheets import labels_csv
+    from factored_scaling.scoring.sheets import labels_csv
 
     with Target.parse(study).study() as opened:
         text, without = labels_csv(opened)
@@ -263,7 +263,7 @@ def _allocation(
 ) -> dict[str, int] | None:
     """What to list; None for what was listed before."""
     from factored_scaling.cli.start import pairs
-    from factored_scaling.sheets import collections
+    from factored_scaling.scoring.sheets import collections
 
     if allocation:
         return pairs(allocation, "--allocation")
@@ -295,7 +295,7 @@ def _place(target: Target, stem: str, out: Path | None, form: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    from factored_scaling.files import write_text
+    from factored_scaling.io.files import write_text
 
     if str(path) == "-":
         write_out(text)

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from factored_scaling.scoring import BlindTrial, Scoring
-    from factored_scaling.sheets import Collection
+    from factored_scaling.scoring.session import BlindTrial, Scoring
+    from factored_scaling.scoring.sheets import Collection
     from factored_scaling.study import Study
 
 FORMATS = ("html", "csv", "json")
@@ -17,7 +17,7 @@ FORMATS = ("html", "csv", "json")
 def evaluation_text(scoring: Scoring, form: str) -> str:
     """The trials to score in one of the forms; which policy a label is stays hidden."""
     from factored_scaling.report.sheets import TrialLine, evaluation_page
-    from factored_scaling.sheets import evaluation_csv
+    from factored_scaling.scoring.sheets import evaluation_csv
 
     if form == "csv":
         return evaluation_csv(scoring)
@@ -48,9 +48,9 @@ def evaluation_text(scoring: Scoring, form: str) -> str:
 
 def collection_text(study: Study, collection: Collection, form: str) -> str:
     """The list for operators in one of the forms."""
-    from factored_scaling.core.collection import setup_changes
     from factored_scaling.report.sheets import DemoLine, collection_page
-    from factored_scaling.sheets import collection_csv
+    from factored_scaling.scoring.collection import setup_changes
+    from factored_scaling.scoring.sheets import collection_csv
 
     if form == "csv":
         return collection_csv(collection)

@@ -16,7 +16,7 @@ import click
 from factored_scaling.errors import hide_passwords, printable
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
-    from factored_scaling.core.scores import Interval
+    from factored_scaling.core.trials import Interval
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

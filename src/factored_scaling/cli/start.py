@@ -102,7 +102,7 @@ def init_command(
     """
     from factored_scaling.cli.episodes import listed_episodes
     from factored_scaling.cli.folder import DECLARED, RECORD, new_study
-    from factored_scaling.files import moderate, write_text
+    from factored_scaling.io.files import moderate, write_text
     from factored_scaling.study import Study
 
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}

@@ -68,7 +68,7 @@ class Target:
 
     def declared(self) -> StudySpec | None:
         """The study.yaml, if there is one."""
-        from factored_scaling.files import read_spec
+        from factored_scaling.io.files import read_spec
 
         return None if self.yaml is None else read_spec(self.yaml)
 
@@ -164,7 +164,7 @@ class Target:
 
     def read_scores(self, path: Path) -> tuple[StudySpec, Results]:
         """The study and the scores of a file, whose short form speaks of the study's current round."""
-        from factored_scaling.files import read_results
+        from factored_scaling.io.files import read_results
 
         spec, _ = self.spec_and_dataset()
         results = read_results(path, spec)
@@ -176,14 +176,14 @@ class Target:
 
     def spec_and_proxy(self, k: int) -> tuple[StudySpec, Results]:
         """The study and FSC-Proxy's stand-in scores."""
-        from factored_scaling.proxy import proxy_results
+        from factored_scaling.study.proxy import proxy_results
 
         with self.study() as study:
             return study.spec, proxy_results(study, k)
 
     def remix_weights(self, path: Path | None, strategy: str) -> dict[str, float] | None:
         """Re-Mix's weights from a file, or from the record."""
-        from factored_scaling.files import read_weights
+        from factored_scaling.io.files import read_weights
 
         if path is not None:
             if strategy != "remix":

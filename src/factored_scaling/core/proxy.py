@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from factored_scaling.core.scores import Interval
+from factored_scaling.core.trials import Interval
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ from typing import Any
 
 from factored_scaling.core.checks import LARGEST, percentage, real, shown, whole
 from factored_scaling.core.design import demos_at, split
-from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import Combination, StudySpec
+from factored_scaling.core.trials import ALL_FACTORS
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, suggest
 
 Conditions = frozenset[tuple[str, ...]]  # what was varied in trials

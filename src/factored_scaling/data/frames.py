@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.errors import InvalidInput
-from factored_scaling.writing import whole
+from factored_scaling.io.atomic import whole
 
 
 @dataclass(frozen=True)

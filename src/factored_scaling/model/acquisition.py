@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from factored_scaling.core.allocate import check_budget
+from factored_scaling.core.allocation import check_budget
 from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results, distinct
 from factored_scaling.core.spec import StudySpec

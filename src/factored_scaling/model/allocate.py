@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from factored_scaling.core.allocate import Spending
+from factored_scaling.core.allocation import Spending
 from factored_scaling.core.spec import Factor
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.prior import Floats

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from factored_scaling.core.results import Results, resolve
-from factored_scaling.core.scores import known_score, pooled
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import known_score, pooled
 from factored_scaling.model.estimate import Estimate
 from factored_scaling.model.posterior import fit_posterior
 

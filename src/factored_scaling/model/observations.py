@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.core.results import Results, distinct
-from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import ALL_FACTORS
 from factored_scaling.model.prior import Floats
 
 FEW = 12  # trials; fewer are binomial

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.core.allocate import Spending, spend
+from factored_scaling.core.allocation import Spending, spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.core.checks import whole
 from factored_scaling.core.results import Results

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.allocate import check_budget, curve_tiers, included, mean_cost, ranked, spend
+from factored_scaling.core.allocation import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
 from factored_scaling.core.checks import named
 from factored_scaling.core.curves import Curve, fit_power_law, refit

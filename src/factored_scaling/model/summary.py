@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from factored_scaling.core.allocate import Spending, inner_shares
+from factored_scaling.core.allocation import Spending, inner_shares
 from factored_scaling.model.estimate import SHOWN, Estimate
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, probability_at_least
 from factored_scaling.model.prior import Floats

@@ -14,7 +14,7 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
 from factored_scaling.policies.many import SHARE_FOR_FRAMES, Job, free_memory, train_many
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
 # Bytes per weight: the weight, its gradient, two moments, the average, and a copy in half precision.

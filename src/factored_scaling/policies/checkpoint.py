@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from factored_scaling.errors import CheckpointError
-from factored_scaling.writing import whole
+from factored_scaling.io.atomic import whole
 
 VERSION = 1
 RESUME = re.compile(r"resume-(\d{9})\.json")

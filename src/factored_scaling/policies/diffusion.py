@@ -29,7 +29,7 @@ from factored_scaling.policies.windows import (
     shifted,
     trial_noise,
 )
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 __all__ = [
     "Actor",

@@ -33,7 +33,7 @@ from factored_scaling.policies.diffusion import (
 )
 from factored_scaling.policies.training import REPORT_EVERY, Draw, Training, identity_of, resume
 from factored_scaling.policies.windows import DeviceFrames
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 WARM_UPDATES = 3  # before a capture, so that libraries have chosen their kernels and workspaces
 SHARE_FOR_FRAMES = 0.6  # of the free device memory; the rest is for the policies

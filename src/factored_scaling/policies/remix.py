@@ -25,13 +25,13 @@ from torch.nn import functional
 
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import NotEnoughData
+from factored_scaling.io.atomic import whole
 from factored_scaling.policies import checkpoint
 from factored_scaling.policies.config import RemixConfig
 from factored_scaling.policies.resnet import Eyes
 from factored_scaling.policies.training import Draw, check_identity, identity_of, train
 from factored_scaling.policies.windows import DeviceFrames, Scaling, generator, mix
-from factored_scaling.ports import Progress
-from factored_scaling.writing import whole
+from factored_scaling.progress import Progress
 
 __all__ = ["RemixConfig", "RemixResult", "load_remix", "plot_trajectory", "train_remix"]
 

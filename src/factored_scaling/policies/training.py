@@ -20,7 +20,7 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import CheckpointError, RunFailed
 from factored_scaling.policies.checkpoint import ResumePoints, digest_of, prefixed, under
 from factored_scaling.policies.config import Optimisation
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 
 REPORT_EVERY = 20  # updates between two calls of the progress callback
 LOSS_DECAY = 0.98  # of the running mean of the loss that is reported

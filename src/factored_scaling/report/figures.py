@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from factored_scaling.core.curves import Curve, Floats, Refits, refit
-from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import wilson
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.model.recommend import CurveReport, Recommendation
 from factored_scaling.report.style import (

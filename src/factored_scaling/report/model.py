@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import wilson
 from factored_scaling.model.estimate import SHOWN, Estimate
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import ALTERNATIVES, Recommendation

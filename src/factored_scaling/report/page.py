@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Score
 from factored_scaling.errors import InvalidInput
+from factored_scaling.io.atomic import write_whole
 from factored_scaling.model.recommend import Recommendation
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.model import model_content
@@ -31,7 +32,6 @@ from factored_scaling.report.words import (
     strategy_words,
 )
 from factored_scaling.version import __version__
-from factored_scaling.writing import write_whole
 
 
 def write_report(report: ReportInput, path: Path | str) -> Path:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factored_scaling.core.allocate import curve_tiers, included, spend
+from factored_scaling.core.allocation import curve_tiers, included, spend
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.io.atomic import write_whole
 from factored_scaling.model.recommend import CurveReport, Recommendation, gains_of
-from factored_scaling.writing import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from factored_scaling.core.results import Results, Row, distinct
-from factored_scaling.core.scores import Score, known_result
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Score, known_result
 from factored_scaling.model.recommend import Recommendation
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from factored_scaling.core.scores import Score
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Score
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
 from factored_scaling.model.summary import ModelSummary

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.backends.simulation import CHUNK, Lab
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, PolicyError
-from factored_scaling.lab import CHUNK, Lab
-from factored_scaling.ports import Progress
+from factored_scaling.progress import Progress
 from factored_scaling.serving import KIND
 from factored_scaling.serving.client import PolicyClient
 from factored_scaling.serving.wire import numbers

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import factored_scaling.trainers.elsewhere as elsewhere
+import factored_scaling.backends.elsewhere as elsewhere
+from factored_scaling.backends.lerobot import read_checkpoint
+from factored_scaling.backends.process import outside_environment
 from factored_scaling.errors import InvalidInput, PolicyError, UnknownName
 from factored_scaling.serving.wire import flag, numbers
-from factored_scaling.trainers.lerobot import read_checkpoint
-from factored_scaling.trainers.process import outside_environment
 
 KIND = "factored-scaling lerobot-policy"
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from factored_scaling.errors import FscError
+from factored_scaling.io.atomic import whole
 from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
-from factored_scaling.writing import whole
 
 RATE = 20  # frames per second: real time for the Panda
 HEIGHT = 320  # pixels; smaller pictures are magnified

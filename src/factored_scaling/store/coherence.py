@@ -8,8 +8,8 @@ from typing import Any
 
 from factored_scaling.core.checks import real, shown
 from factored_scaling.core.proxy import KS
-from factored_scaling.core.scores import ALL_FACTORS
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import ALL_FACTORS
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 _MOST_POLICIES = 100_000  # of a plan; a number with a digit too many must not fill the memory of every later command

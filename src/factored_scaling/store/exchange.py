@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.checks import shown
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import FscError, InvalidInput
 from factored_scaling.store import studies
 from factored_scaling.store.format import (

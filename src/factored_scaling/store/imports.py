@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, insert, select
 
-from factored_scaling.core.scores import Tally
+from factored_scaling.core.trials import Tally
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, results, runs, studies
 from factored_scaling.store.rows import Measurement, Planned, RunRow

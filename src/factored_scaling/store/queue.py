@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import ENDINGS, Rubric
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, StudyMissing, TrialTaken
 from factored_scaling.store import leases, results, studies
 from factored_scaling.store.rows import (

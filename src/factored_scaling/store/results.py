@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
-from factored_scaling.core.scores import Tally, Trial
+from factored_scaling.core.trials import Tally, Trial
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost

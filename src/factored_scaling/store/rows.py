@@ -12,8 +12,8 @@ from factored_scaling.core.conditions import Condition
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.rubric import Rubric
-from factored_scaling.core.scores import Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput
 
 # "trained" is kept as pending with the moment at which training was over

@@ -13,8 +13,9 @@ from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
-from factored_scaling.core.scores import Tally, Trial
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Tally, Trial
+from factored_scaling.io.atomic import take_name
 from factored_scaling.store import (
     creation,
     exchange,
@@ -45,7 +46,6 @@ from factored_scaling.store.rows import (
     StudyRow,
     WholeRun,
 )
-from factored_scaling.writing import take_name
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")

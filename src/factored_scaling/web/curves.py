@@ -9,8 +9,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from factored_scaling.core.results import Results
-from factored_scaling.core.scores import wilson
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import wilson
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation, recommend
 from factored_scaling.report.figures import Panel, panels, shared_limits

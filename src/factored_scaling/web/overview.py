@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.scores import Score, known_result, score_of_tallies
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Score, known_result, score_of_tallies
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
 from factored_scaling.store import RoundRow, RunOutline, RunRow
 from factored_scaling.study import Study

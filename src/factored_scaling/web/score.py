@@ -16,7 +16,7 @@ from typing import Any, get_args
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.words import plain
-from factored_scaling.scoring import BlindTrial, Scoring, View
+from factored_scaling.scoring.session import BlindTrial, Scoring, View
 from factored_scaling.store import Entry
 from factored_scaling.store.rows import EntryKind
 from factored_scaling.study import Study

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import Store
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import Store
 
 CHILDREN = 5

@@ -13,7 +13,7 @@ from pathlib import Path
 import factored_scaling.cli.exchange  # loaded once, before the forks
 import factored_scaling.study  # noqa: F401
 from factored_scaling.cli import main as fsc
-from factored_scaling.core.scores import Trial
+from factored_scaling.core.trials import Trial
 from factored_scaling.store import Store
 
 

@@ -19,7 +19,7 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.data.lerobot import layout
 from factored_scaling.data.lerobot.identity import content_of
 from factored_scaling.errors import InvalidInput
-from factored_scaling.writing import whole
+from factored_scaling.io.atomic import whole
 
 SIDECAR = "meta/fsc_episodes.parquet"
 NOMINAL = "nominal"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from factored_scaling.core.checks import LARGEST, named, real, shown
 from factored_scaling.errors import InvalidInput
-from factored_scaling.reading import parse_json
+from factored_scaling.io.reading import parse_json
 
 STATE, ACTION = "observation.state", "action"
 # columns that LeRobot adds to every dataset

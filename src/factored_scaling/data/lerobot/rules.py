@@ -12,7 +12,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label
 from factored_scaling.errors import InvalidInput
-from factored_scaling.tables import check_columns, csv_table
+from factored_scaling.io.tables import check_columns, csv_table
 
 _RANGES = re.compile(r"[0-9]+(\s*[-–]\s*[0-9]+)?(\s*,\s*[0-9]+(\s*[-–]\s*[0-9]+)?)*")
 _CONDITION = re.compile(r"(?P<column>[\w./]+)\s*(?P<sign>~|!=|<=|>=|=|<|>)\s*(?P<value>.+)")

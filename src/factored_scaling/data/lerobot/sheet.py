@@ -16,7 +16,7 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import Check
 from factored_scaling.data.lerobot.pictures import first_pictures, fitted
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.writing import write_whole
+from factored_scaling.io.atomic import write_whole
 
 SIDE = 144  # pixels of a thumbnail
 UNLABELLED = "unlabelled"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.errors import InvalidInput
+from factored_scaling.io.atomic import whole
 from factored_scaling.sim.task import DemoRequest
-from factored_scaling.writing import whole
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from factored_scaling.io.atomic import whole
 from factored_scaling.sim import drawing
 from factored_scaling.sim.contact import TRAINING, Picture, annotated, line
 from factored_scaling.sim.maniskill import factors
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.task import ManiSkillTask, make_task
-from factored_scaling.writing import whole
 
 TILE = 96
 COLOURS = 256  # in the file: enough for the eye, and a third of the bytes

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from factored_scaling.io.atomic import whole
 from factored_scaling.sim import drawing
 from factored_scaling.sim.contact import TRAINING, Picture, annotated, line
 from factored_scaling.sim.tabletop import factors
 from factored_scaling.sim.tabletop.scene import Scene, SceneBatch
 from factored_scaling.sim.tabletop.task import TabletopTask
-from factored_scaling.writing import whole
 
 TILE = 80
 # A seed under which nothing on the table hides anything else.

@@ -1,0 +1,202 @@
+"""The `diffusion` trainer: our own diffusion policy on the episodes of a LeRobot dataset; people measure it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factored_scaling.backends.embedder import ProxySettings, varied_factors
+from factored_scaling.backends.episodes import found_in
+from factored_scaling.backends.outcome import Outcome
+from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import UnknownKey
+from factored_scaling.data.frames import FrameTable
+from factored_scaling.data.shelf import FrameShelf
+from factored_scaling.errors import InvalidInput
+from factored_scaling.policies.config import DiffusionConfig
+from factored_scaling.progress import READING, Progress
+
+IMAGE_SIZE = 96  # pixels a side: a whole dataset at this size fits into memory
+AT_ONCE = 16  # episodes read between two saves of the cache
+
+
+@dataclass(frozen=True)
+class DiffusionSettings:
+    """What a study's `trainer:` and `policy:` say for our own policy."""
+
+    # the labelled LeRobot dataset
+    dataset: Path
+    config: DiffusionConfig
+    # what pictures are resized to before training
+    image_size: int = IMAGE_SIZE
+    # the cameras that the policy sees; all of them without
+    cameras: tuple[str, ...] = ()
+    # held-out scenes, for FSC-Proxy
+    proxy: ProxySettings | None = None
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
+        """Read `trainer:` and `policy:`; paths are seen from the study's folder."""
+        for key in data:
+            if key not in ("kind", "dataset", "proxy"):
+                raise UnknownKey(str(key), ("kind", "dataset", "proxy"), where=f"trainer.{key}")
+        place = data.get("dataset")
+        if not isinstance(place, str) or not place:
+            raise InvalidInput("no dataset", where="dataset", hint="give the path of a labelled LeRobot dataset")
+        cameras = policy.get("cameras", [])
+        if not isinstance(cameras, list) or not all(isinstance(name, str) for name in cameras):
+            raise InvalidInput(f"expected a list of cameras, not {shown(cameras)}", where="policy.cameras")
+        size = whole(policy.get("image_size", IMAGE_SIZE), "policy.image_size", least=8, what="value")
+        own = {key: value for key, value in policy.items() if key not in ("image_size", "cameras")}
+        try:
+            config = DiffusionConfig.from_mapping(own)
+        except InvalidInput as error:
+            raise error.at("policy") from None
+        proxy = ProxySettings.from_mapping(data.get("proxy"), "diffusion", home)
+        return cls(home / Path(place).expanduser(), config, size, tuple(cameras), proxy)
+
+
+class DiffusionTrainer:
+    """Trains runs on their episodes' frames, which are read once and kept in STUDY/demos; alone or as one job."""
+
+    def __init__(self, settings: DiffusionSettings, home: Path, device: str | None = None) -> None:
+        self.settings = settings
+        self.folder = home.resolve()
+        self._device = device or "cpu"
+        cameras = "".join(f"-{name}" for name in settings.cameras)
+        self._shelf = FrameShelf(self.folder / "demos" / f"lerobot-{settings.image_size}{cameras}")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What makes the policies, for the record."""
+        return {"kind": "diffusion"}
+
+    def check(self, episodes: Sequence[str]) -> None:
+        """Those whose frames are not kept yet are in the dataset."""
+        missing = self._shelf.missing(episodes)
+        if missing:
+            found_in(self.settings.dataset, missing)
+
+    def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
+        """Train the run's policy in `folder`, going on where it stopped."""
+        from factored_scaling.policies.diffusion import train_diffusion
+
+        table = self._table(run.episodes, progress)
+        train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device, episodes=run.episodes)
+
+    def train_many(
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
+    ) -> dict[Path, str]:
+        """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
+
+        On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+        """
+        from factored_scaling.policies.capacity import train_within
+        from factored_scaling.policies.many import Job
+
+        jobs = [
+            Job(run.episodes, self.settings.config, run.seed, folder) for run, folder in zip(runs, folders, strict=True)
+        ]
+        table = self._table([id_ for run in runs for id_ in run.episodes], progress)
+        return train_within(table, jobs, progress, self._device, at_once)
+
+    def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
+        """Where the policy lies; a robot is measured by people."""
+        from factored_scaling.policies.checkpoint import read_description
+        from factored_scaling.policies.diffusion import NAME
+
+        described = read_description(folder, NAME)
+        return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
+
+    def embedder(self, progress: Progress) -> DiffusionEmbedder | None:
+        """φ of the policies, for studies that name held-out scenes under `proxy`."""
+        return None if self.settings.proxy is None else DiffusionEmbedder(self, self.settings.proxy, progress)
+
+    @property
+    def device(self) -> str:
+        """Where networks run."""
+        return self._device
+
+    def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """The episodes' frames at the policy's size, from the cache or out of the dataset."""
+        self._read(ids, progress)
+        return self._shelf.select(ids)
+
+    def first_images(self, ids: Sequence[str], progress: Progress) -> NDArray[np.uint8]:
+        """The pictures of each episode's first frame."""
+        self._read(ids, progress)
+        return self._shelf.first_images(ids)
+
+    def _table(self, ids: Sequence[str], progress: Progress) -> FrameTable:
+        """What the policies of runs on these episodes are trained on: a table that has them, if they can be."""
+        self._read(ids, progress)
+        table = self._shelf.holding(ids)
+        if self.settings.config.relative_actions and table.state.shape != table.action.shape:
+            what = f"states have {table.state.shape[1]} numbers, actions {table.action.shape[1]}"
+            raise InvalidInput(what, where="policy.relative_actions", hint="leave it off for this dataset")
+        return table
+
+    def _read(self, wanted: Sequence[str], progress: Progress) -> None:
+        """Take the episodes that the cache does not have out of the dataset."""
+        from factored_scaling.data.lerobot.labels import read_labels
+        from factored_scaling.data.lerobot.table import frame_table
+
+        ids = self._shelf.missing(wanted)
+        if not ids:
+            return
+        dataset, found = found_in(self.settings.dataset, ids)
+        numbers, labels = dict(zip(ids, found, strict=True)), read_labels(dataset.root)
+        for start in range(0, len(ids), AT_ONCE):
+            progress(start, len(ids), READING)
+            batch = ids[start : start + AT_ONCE]
+            varied = {id_: labels[id_].factors[:1] if id_ in labels else () for id_ in batch}
+            named = {numbers[id_]: (id_, next(iter(varied[id_]), None)) for id_ in batch}
+            table = frame_table(dataset, named, self.settings.image_size, self.settings.cameras)
+            self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
+        progress(len(ids), len(ids), READING)
+
+
+class DiffusionEmbedder:
+    """The vision encoder's view of first observations. Satisfies `ports.Embedder`."""
+
+    def __init__(self, trainer: DiffusionTrainer, settings: ProxySettings, progress: Progress) -> None:
+        self._trainer = trainer
+        self._held_out = settings.held_out
+        self._progress = progress
+
+    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
+        """One row per episode."""
+        return self._embedded(folder, self._trainer.first_images(episodes, self._progress))
+
+    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
+        """One row per episode of the held-out dataset, in the order of their numbers."""
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+        from factored_scaling.data.lerobot.pictures import first_pictures, resized
+
+        settings = self._trainer.settings
+        names = settings.cameras or LerobotDataset.open(settings.dataset).cameras
+        held_out = LerobotDataset.open(self._held_out)
+        missing = [name for name in names if name not in held_out.cameras]
+        if missing:
+            hint = f"it has {', '.join(held_out.cameras)}"
+            raise InvalidInput(f"has no {missing[0]}, which the policy looks at", where=str(held_out.root), hint=hint)
+        seen = [first_pictures(held_out, name, partial(resized, size=settings.image_size)) for name in names]
+        rows = [np.stack([pictures[e.index] for pictures in seen]) for e in held_out.episodes]
+        return self._embedded(folder, np.stack(rows).transpose(0, 1, 4, 2, 3))
+
+    def factors(self) -> list[str | None]:
+        """The factor that each held-out episode varies."""
+        return varied_factors(self._held_out)
+
+    def _embedded(self, folder: Path, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        from factored_scaling.policies.diffusion import load_policy
+
+        return load_policy(folder, self._trainer.device).embed(np.ascontiguousarray(images))

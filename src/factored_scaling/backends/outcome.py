@@ -1,0 +1,183 @@
+"""What an outside program says of a policy: a small JSON file, read strictly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.backends.steps import Step
+from factored_scaling.core.checks import real, shown, whole
+from factored_scaling.core.trials import Trial
+from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
+from factored_scaling.io.files import read_json
+from factored_scaling.store import Measurement
+
+_KEYS = ("policy", "scores", "trials", "metrics", "embeddings")
+_TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
+CORRECT = "correct the file, or remove its folder to train again, and `fsc run --retry-failed`"
+MEASURE = "correct the program; `fsc run --retry-failed` measures again and does not train"
+SOURCE = "trainer"  # of measurements that arrive as means
+
+
+class UnknownResultKey(UnknownName):
+    """A key that a result file does not have."""
+
+    kind = "key"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured, where the policy lies, and whatever else the program wanted to keep."""
+
+    trials: tuple[Trial, ...] = ()
+    scores: tuple[Measurement, ...] = ()
+    policy: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    # what FSC-Proxy needs, from embeddings that the program left
+    similarities: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to fit a curve to."""
+        return bool(self.trials or self.scores)
+
+    def with_evaluation(self, later: Outcome) -> Outcome:
+        """This outcome of training, and what a program of its own measured afterwards."""
+        return Outcome(
+            self.trials + later.trials,
+            self.scores + later.scores,
+            later.policy or self.policy,
+            {**self.metrics, **later.metrics},
+            later.similarities or self.similarities,
+        )
+
+
+def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> Outcome:
+    """The file's content; nothing when there is no file, an error that names the place when it is wrong."""
+    if not path.exists():
+        return Outcome()
+    try:
+        return _outcome(read_json(path), factors, path.parent)
+    except FscError as error:
+        # a program that trained is not run again, also when it has been corrected since
+        error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
+        if str(path) in error.where:
+            raise
+        raise error.at(str(path)) from None
+
+
+def measured(step: Step, factors: Sequence[str]) -> Outcome:
+    """What an evaluation left; an error when there is nothing in it to fit a curve to, and then it is run again."""
+    try:
+        outcome = read_outcome(step.result, factors, MEASURE)
+        if not outcome.measured:
+            hint = f"the command must write scores or trials to {{result}}; {MEASURE}"
+            raise InvalidInput("the evaluation left no scores", where=str(step.result), hint=hint)
+    except FscError:
+        step.forget()
+        raise
+    return outcome
+
+
+def _outcome(data: object, factors: Sequence[str], folder: Path) -> Outcome:
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"expected an object, not {shown(data)}", hint=f"its keys are {', '.join(_KEYS)}")
+    for key in data:
+        if key not in _KEYS:
+            raise UnknownResultKey(str(key), _KEYS, where=str(key), hint="anything of your own belongs in `metrics`")
+    policy, metrics = data.get("policy", ""), data.get("metrics", {})
+    if not isinstance(policy, str):
+        raise InvalidInput(f"expected a path, not {shown(policy)}", where="policy")
+    if not isinstance(metrics, Mapping):
+        raise InvalidInput(f"expected an object, not {shown(metrics)}", where="metrics")
+    _refuse_nan(metrics)
+    trials = _trials(data.get("trials", []), factors)
+    more, scores = _scores(data.get("scores", {}), factors)
+    near = _similarities(folder, data["embeddings"], factors) if "embeddings" in data else {}
+    return Outcome(tuple(trials + more), tuple(scores), policy, metrics, near)
+
+
+def _similarities(folder: Path, name: object, factors: Sequence[str]) -> dict[str, Any]:
+    from factored_scaling.backends.embeddings import similarities
+
+    if not isinstance(name, str):
+        raise InvalidInput(f"expected a path, not {shown(name)}", where="embeddings")
+    try:
+        return similarities(folder / name, factors)
+    except InvalidInput as error:
+        raise error.at(f"embeddings ({name})") from None
+
+
+def _refuse_nan(metrics: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(metrics, allow_nan=False)
+    except ValueError:
+        raise InvalidInput("holds a number that is not finite", where="metrics", hint="write it as a text") from None
+
+
+def _trials(data: object, factors: Sequence[str]) -> list[Trial]:
+    if not isinstance(data, list):
+        raise InvalidInput(f"expected a list of trials, not {shown(data)}", where="trials")
+    trials = []
+    for index, row in enumerate(data):
+        where = f"trials[{index}]"
+        if not isinstance(row, Mapping):
+            raise InvalidInput(f"expected an object, not {shown(row)}", where=where, hint='{"key": …, "score": …}')
+        for key in row:
+            if key not in _TRIAL_KEYS:
+                raise UnknownResultKey(str(key), _TRIAL_KEYS, where=where)
+        for key in ("factor", "setting", "note"):
+            if not isinstance(row.get(key, ""), str):
+                raise InvalidInput(f"expected a text, not {shown(row[key])}", where=f"{where}.{key}")
+        factor = _factor(row.get("factor", ""), factors, where)
+        try:
+            trials.append(
+                Trial(
+                    row.get("key", f"trial/{index}"),
+                    row.get("score", ""),
+                    factor,
+                    row.get("setting", ""),
+                    row.get("note", ""),
+                )
+            )
+        except InvalidInput as error:
+            raise error.at(where) from None
+    return trials
+
+
+def _scores(data: object, factors: Sequence[str]) -> tuple[list[Trial], list[Measurement]]:
+    """One score for all, or one per factor; each a mean, a mean with its number of trials, or a list of single ones."""
+    if not isinstance(data, Mapping) or set(data) & {"mean", "trials"}:
+        data = {"": data}
+    trials: list[Trial] = []
+    scores: list[Measurement] = []
+    for name, told in data.items():
+        where = f"scores.{name}" if name else "scores"
+        factor = _factor(name, factors, where)
+        mean = real(told)
+        try:
+            if mean is not None:
+                scores.append(Measurement(mean, None, factor, SOURCE))
+            elif isinstance(told, list):
+                trials += [Trial(f"{name or 'all'}/{k}", score, factor) for k, score in enumerate(told)]
+            elif isinstance(told, Mapping) and set(told) == {"mean", "trials"}:
+                count = whole(told["trials"], where, least=1, what="trials")
+                scores.append(Measurement(told["mean"], count, factor, SOURCE))
+            else:
+                hint = 'write 0.6, [1, 0, 1] or {"mean": 0.6, "trials": 40}'
+                raise InvalidInput(f"expected a score, not {shown(told)}", hint=hint)
+        except InvalidInput as error:
+            raise (error if error.where == where else error.at(where)) from None
+    return trials, scores
+
+
+def _factor(name: str, factors: Sequence[str], where: str) -> tuple[str, ...]:
+    names = tuple(name.split("+")) if name else ()
+    for one in names:
+        if one not in factors and names != ("*",):
+            hint = "leave trials of the nominal scene out, or keep them in `metrics`" if one == "nominal" else ""
+            raise UnknownFactor(one, factors, where=where, hint=hint)
+    return names

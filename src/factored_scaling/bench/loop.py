@@ -1,0 +1,210 @@
+"""The whole loop in a simulator: collect, train subsets, fit, recommend, collect what was recommended, measure again.
+
+What the quickstart shows and the reproduction of the paper's tables are both `Loop`s; they differ in how many cells
+they fill. A cell is one way to spend one budget. Everything is kept in the loop's folder: `study.db` holds the runs on
+subsets, `outcomes.db` the policies trained after collecting; a loop that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.backends.simulation import DATASET_STRIDE, Lab, evaluation_sizes, policy_config
+from factored_scaling.core.baselines import BASELINES
+from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Result, result_of_tallies
+from factored_scaling.errors import InvalidInput, RunFailed
+from factored_scaling.io.files import write_spec
+from factored_scaling.machine import limit_threads
+from factored_scaling.model.recommend import Recommendation, predicted_score, recommend
+from factored_scaling.progress import Progress
+from factored_scaling.study import Study
+from factored_scaling.study.proxy import proxy_results
+
+# Carries out a study's pending runs; False when stopped by the user.
+WorkOff = Callable[[Study, Path, Path], bool]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """One replicate of the whole procedure."""
+
+    task: str
+    # demonstrations per factor at the start
+    demos: int = 30
+    # curve points per combination
+    points: int = 4
+    # which demonstrations are drawn, and with which seed policies are trained
+    seed: int = 0
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    remix: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One way to spend one budget. `proxy` is the k of FSC-Proxy; None means measured scores."""
+
+    strategy: str
+    budget: int
+    construction: str = "group"
+    proxy: int | None = None
+
+    @property
+    def label(self) -> str:
+        """A short name, unique among the cells of one budget."""
+        if self.strategy in BASELINES:
+            return self.strategy
+        source = f"proxy k={self.proxy}, " if self.proxy is not None else ""
+        # The response model is fitted to whatever was measured; a construction only says for which curves it was.
+        return f"{source}response model" if self.strategy == "auto" else f"{source}{self.construction}, {self.strategy}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a cell: its allocation, the predicted success and the measured one."""
+
+    cell: Cell
+    recommendation: Recommendation
+    predicted: float | None
+    result: Result
+
+
+class Stop(Exception):
+    """The user stopped the work; everything so far is kept."""
+
+
+class Loop:
+    """One replicate in one folder."""
+
+    def __init__(self, folder: Path, settings: LoopSettings, work_off: WorkOff, progress: Progress) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._work_off = work_off
+        self._progress = progress
+        policy_config(settings.policy)  # a mistake in the settings is told before anything is collected
+        self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
+        evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
+
+    def study(self, construction: str = "group") -> Study:
+        """The study on the first demonstrations, which are collected when it does not exist yet."""
+        spec = self._spec(construction)
+        path = self.folder / "study.db"
+        if path.exists():
+            study = Study.open(path, settings=spec)
+            known = study.store.rounds(study.id)[0].spec
+            if (known.task, known.policy, known.evaluation) != (spec.task, spec.policy, spec.evaluation):
+                study.close()
+                hint = "give another folder, or the settings it was made with"
+                raise InvalidInput("holds a study with other settings", where=str(self.folder), hint=hint)
+            return study
+        episodes = self.lab.collect(spec.sizes, self._first_episode, self._progress)
+        write_spec(spec, self.folder / "study.yaml")
+        return Study.create(spec, path, Dataset(tuple(episodes)))
+
+    def measure(self, constructions: Sequence[str]) -> None:
+        """Train and measure every policy that the curves of these constructions need."""
+        for construction in constructions:
+            with self.study(construction) as study:
+                study.plan()
+        with self.study() as study:
+            self._work(study, "study.db")
+
+    def recommend(self, cell: Cell) -> tuple[Recommendation, StudySpec, Results]:
+        """The cell's allocation, from measured or proxy scores."""
+        with self.study(cell.construction) as study:
+            spec = study.spec
+            results = study.results() if cell.proxy is None else proxy_results(study, cell.proxy)
+            weights = self._remix_weights(study) if cell.strategy == "remix" else None
+        return recommend(spec, results, cell.budget, cell.strategy, weights=weights), spec, results
+
+    def outcomes(self, cells: Sequence[Cell]) -> list[Outcome]:
+        """Collect every cell's allocation, train on it, measure. Cells with the same allocation share a policy."""
+        answers = [self.recommend(cell) for cell in cells]
+        with self.study() as study:
+            first, spec = study.dataset, study.spec
+        most = {name: max(answer.allocation[name] for answer, _, _ in answers) for name in spec.names}
+        start = self._first_episode + self.settings.demos
+        fresh = self.lab.collect(most, start, self._progress)
+        pool = first.extended(fresh)
+        with self._outcome_study(spec, pool, most) as after:
+            runs = {}
+            for cell, (answer, _, _) in zip(cells, answers, strict=True):
+                chosen = [episode.id for episode in first.episodes]
+                for name, count in answer.allocation.items():
+                    chosen += [f"{name}/{start + index}" for index in range(count)]
+                runs[cell] = after.add_training_set(chosen, self.settings.seed)
+            self._work(after, "outcomes.db")
+            tallies = after.store.tallies(after.id, list(runs.values()))
+            results = {cell: result_of_tallies(tallies.get(run, [])) for cell, run in runs.items()}
+        return [
+            Outcome(cell, answer, _predicted(spec_, answer), results[cell])
+            for cell, (answer, spec_, _) in zip(cells, answers, strict=True)
+        ]
+
+    @property
+    def _first_episode(self) -> int:
+        return self.settings.seed * DATASET_STRIDE
+
+    def _spec(self, construction: str) -> StudySpec:
+        settings = self.settings
+        return StudySpec(
+            factors=dict.fromkeys(self.lab.task.factors, settings.demos),
+            construction=construction,
+            points=settings.points,
+            first_seed=settings.seed,
+            name=f"{settings.task} seed {settings.seed}",
+            task=settings.task,
+            policy=settings.policy,
+            evaluation=settings.evaluation,
+        )
+
+    def _outcome_study(self, spec: StudySpec, pool: Dataset, most: Mapping[str, int]) -> Study:
+        """Where outcome policies are kept; its dataset grows when a later cell needs more than earlier ones."""
+        path = self.folder / "outcomes.db"
+        wanted = spec.with_demos(most)
+        if not path.exists():
+            return Study.create(wanted, path, pool, planned=False)
+        study = Study.open(path)
+        known = {episode.id for episode in study.dataset.episodes}
+        missing = [episode for episode in pool.episodes if episode.id not in known]
+        if missing:
+            study.extend(missing, planned=False)
+        return study
+
+    def _work(self, study: Study, database: str) -> None:
+        if not self._work_off(study, self.folder / database, self.folder):
+            raise Stop
+        failed = [run for run in study.runs() if run.state == "failed"]
+        if failed:
+            hint = "`fsc runs` shows all; the log says more"
+            raise RunFailed(f"{len(failed)} runs failed, the first: {failed[0].error}", hint=hint)
+
+    def _remix_weights(self, study: Study) -> dict[str, float]:
+        """Re-Mix's weights, learned on first use."""
+        kept = study.store.document(study.id, "remix", "weights")
+        if kept is None:
+            from factored_scaling.policies.remix import plot_trajectory
+
+            limit_threads(self.lab.device)
+            ids = [episode.id for episode in study.dataset.episodes]
+            seed, folder = self.settings.seed, self.folder / "remix"
+            learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)
+            kept = {"weights": learned.weights, "domains": list(learned.domains)}
+            plot_trajectory(learned, folder / "weights.png")
+            study.store.put_document(study.id, "remix", "weights", kept)
+        weights: dict[str, float] = kept["weights"]
+        return weights
+
+
+def _predicted(spec: StudySpec, answer: Recommendation) -> float | None:
+    """Predicted success of an allocation: by the response model where there is one, else by the curves."""
+    if answer.summary is not None:
+        return answer.summary.predicted.mean
+    return predicted_score(spec, answer.curves, answer.allocation)

@@ -1,0 +1,1 @@
+"""Files: study.yaml, CSV tables, JSON, atomic writes."""

@@ -1,0 +1,300 @@
+"""study.yaml and results.csv: read with the place of every mistake, written so that they read back."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from factored_scaling.core.checks import shown
+from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput
+from factored_scaling.io.atomic import write_whole
+from factored_scaling.io.reading import parse_json
+from factored_scaling.io.tables import check_columns, csv_table, share_cell, table_csv, whole_cell
+
+if TYPE_CHECKING:  # `fsc plan` needs no numpy
+    from factored_scaling.core.results import Results, Row
+
+_MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
+_MOST_YAML = 1024 * 1024
+_MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a slip of the finger must not fill the disk
+_MOST_POLICIES = 100_000
+_PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_FIXED = ("combination", "n", "score", "trials", "seed", "factor")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-4 as a number, which YAML 1.1 calls a text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads back."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """A text; rare line breaks only survive between double quotes."""
+        style = '"' if any(character in data for character in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+def read_spec(path: Path) -> StudySpec:
+    """A study.yaml. Mistakes are reported with line and column."""
+    text = read_text(path, _MOST_YAML)
+    data, places = _yaml(text, path)
+    try:
+        if not isinstance(data, dict):
+            raise InvalidInput("expected `name:`, `factors:` and so on", hint="`fsc init` writes an example to edit")
+        return moderate(StudySpec.from_mapping(data))
+    except InvalidInput as error:
+        raise error.at(_yaml_place(path, error.where, places)) from None
+
+
+def write_spec(spec: StudySpec, path: Path) -> None:
+    """Write a study.yaml that `read_spec` reads back to an equal spec."""
+    data = spec.to_mapping()
+    write_text(path, yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None))
+
+
+def read_results(path: Path, spec: StudySpec) -> Results:
+    """A results.csv, checked row by row against the study. `-` reads standard input."""
+    from factored_scaling.core.results import Results, resolver
+
+    text, name = read_text(path), _name(path)
+    try:
+        table = csv_table(text, _check_header)
+        results = Results.from_rows((_csv_row(cells, place) for place, cells in table), [place for place, _ in table])
+        check = resolver(spec)
+        for row in results.rows:
+            check(row)
+    except InvalidInput as error:
+        raise error.at(name) from None
+    return results
+
+
+def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
+    """Rows as a results.csv in the general form, one `demos:NAME` column per factor."""
+    from factored_scaling.core.results import resolver
+
+    resolved = resolver(spec)
+
+    def cells(row: Row) -> list[object]:
+        demos, _ = resolved(row)
+        return [*demos, "+".join(row.factor), float(row.score), row.trials, row.seed]
+
+    header = [*(f"demos:{name}" for name in spec.names), "factor", "score", "trials", "seed"]
+    return table_csv(header, map(cells, rows))
+
+
+def read_episodes(path: Path) -> Dataset:
+    """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are left alone."""
+    episodes = []
+    try:
+        for place, cells in read_table(path, _check_episodes):
+            key = "episode" if "episode" in cells else "id"
+            if not cells[key]:
+                raise InvalidInput("missing", where=f"{place}, column {key}")
+            try:
+                episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
+            except InvalidInput as error:
+                raise error.at(f"{place}, column {key}") from None
+        return Dataset(tuple(episodes))
+    except InvalidInput as error:
+        raise (error if error.where.startswith(_name(path)) else error.at(_name(path))) from None
+
+
+def _check_episodes(header: Sequence[str], place: str) -> None:
+    for needed in ("episode" if "id" not in header else "id", "factor"):
+        if header.count(needed) != 1:
+            what = f"column {needed!r} appears twice" if needed in header else f"no column {needed!r}"
+            raise InvalidInput(what, where=place, hint="the columns are episode and factor")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file."""
+    return parse_json(read_text(path), str(path))
+
+
+def read_weights(path: Path) -> dict[str, float]:
+    """Domain weights per factor: a JSON object, or an object that holds one under `weights`."""
+    data = read_json(path)
+    weights = data.get("weights", data) if isinstance(data, dict) else data
+    if not isinstance(weights, dict):
+        raise InvalidInput("expected an object of factor names and weights", where=str(path))
+    return weights
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_whole(path, text.encode())
+
+
+def _name(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def read_text(path: Path, most: int = _MOST_BYTES) -> str:
+    """The text of a file, or of standard input for `-`."""
+    where = _name(path)
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(most + 1)  # no more, whatever the file says of its size: it may be a device
+    except FileNotFoundError:
+        raise InvalidInput("no such file", where=where) from None
+    except IsADirectoryError:
+        raise InvalidInput("is a folder, not a file", where=where) from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot be read ({getattr(error, 'strerror', None) or error})", where=where) from None
+    if len(data) > most:
+        raise InvalidInput(f"is larger than {most >> 20} MB", where=where, hint="is this the right file?")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInput("is not text in UTF-8", where=f"{where}: line {line}", hint="save it as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InvalidInput("is a binary file, not text", where=f"{where}: line {line}", hint="save it as UTF-8 text")
+    if not text.strip():
+        raise InvalidInput("is empty", where=where)
+    return text
+
+
+def moderate(spec: StudySpec) -> StudySpec:
+    """The spec, unless its plan would not fit into a computer."""
+    if spec.total > _MOST_DEMOS:
+        what = f"{spec.total} demos in all; at most {_MOST_DEMOS} can be planned with"
+        raise InvalidInput(what, where="factors", hint="is a number too long?")
+    if spec.construction == "screen":
+        each = len(spec.factors) + 1 if spec.policies is None else spec.policies
+    else:
+        each = sum(min(spec.points, c.size + 1) for c in spec.combinations())
+    policies = spec.seeds * each
+    if policies > _MOST_POLICIES:
+        what = f"{policies} policies to train; at most {_MOST_POLICIES} can be planned"
+        raise InvalidInput(what, where="seeds" if spec.seeds > 1 else "points", hint="is a number too long?")
+    return spec
+
+
+def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
+    """Plain data and the line and column of every key and item, by its path (`factors.camera_pose`, `groups[1]`)."""
+    places: dict[str, tuple[int, int]] = {}
+    seen: set[int] = set()
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = f"{path}: line {before.count(chr(10)) + 1}, column {error.position - before.rfind(chr(10))}"
+        raise InvalidInput(f"a control character (number {error.character})", where=place, hint="remove it") from None
+
+    def scalar(node: yaml.Node) -> Any:
+        try:
+            value = loader.construct_object(node)
+        except (ValueError, LookupError, AttributeError, TypeError):  # 2024-13-45, !!bool maybe, 5000 digits
+            what = f"{shown(node.value)} cannot be read as the kind of value it looks like"
+            raise InvalidInput(what, where=_mark(node), hint="put it in quotes if it is a text") from None
+        if isinstance(value, int) and not isinstance(value, bool) and not _PLAIN_WHOLE.fullmatch(node.value):
+            what = f"{node.value} would be read as {value}"  # 030 is 24 in YAML, and 1:30 is 90
+            raise InvalidInput(what, where=_mark(node), hint="write whole numbers in plain digits")
+        return value
+
+    def build(node: yaml.Node, name: str) -> Any:
+        places.setdefault(name, (node.start_mark.line + 1, node.start_mark.column + 1))
+        if id(node) in seen:
+            raise InvalidInput("YAML aliases are not supported", where=_mark(node), hint="write the value out")
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            mapping: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                key = scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+                if not isinstance(key, str):
+                    what = shown(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                    raise InvalidInput(f"{what} is not a name", where=_mark(key_node), hint="names are texts")
+                if key in mapping:
+                    raise InvalidInput(f"{key!r} appears twice", where=_mark(key_node), hint="keep one of them")
+                child = f"{name}.{key}" if name else key
+                places[child] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+                mapping[key] = build(value_node, child)
+            return mapping
+        if isinstance(node, yaml.SequenceNode):
+            return [build(item, f"{name}[{index}]") for index, item in enumerate(node.value)]
+        return scalar(node)
+
+    try:
+        node = loader.get_single_node()
+        return (None if node is None else build(node, "")), places
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        raise InvalidInput(f"not valid YAML ({error.problem})", where=where) from None
+    except RecursionError:
+        raise InvalidInput("not valid YAML (nested too deep)", where=str(path)) from None
+    except InvalidInput as error:
+        raise error.at(str(path)) from None
+    finally:
+        loader.dispose()
+
+
+def _mark(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
+
+
+def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -> str:
+    """The place of `where` or of the nearest thing around it that exists in the file."""
+    name = where
+    while name and name not in places:
+        name = name[: max(name.rfind("."), name.rfind("["), 0)]
+    line, column = places.get(name, (1, 1))
+    return f"{path}: line {line}, column {column}"
+
+
+def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
+    """A CSV file with a header: every row with its place and its cells by column. `-` reads standard input."""
+    try:
+        return csv_table(read_text(path), check_header)
+    except InvalidInput as error:
+        name = _name(path)
+        raise (error if error.where.startswith(name) else error.at(name)) from None
+
+
+def _check_header(header: Sequence[str], place: str) -> None:
+    general = any(column.startswith("demos:") for column in header)
+    check_columns(header, place, _FIXED, ("score",) if general else ("combination", "n", "score"), "demos:")
+    if general and ("combination" in header or "n" in header):
+        raise InvalidInput("both demos: columns and combination or n", where=place, hint="use one form")
+
+
+def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    demos: dict[str, int] = {}
+    column = ""
+    try:
+        for column, cell in cells.items():
+            if column.startswith("demos:"):
+                if not cell:
+                    raise InvalidInput("missing", hint="0 where none was used")
+                demos[column[6:]] = whole_cell(cell, "")
+            elif not cell:
+                continue
+            elif column in ("n", "trials", "seed"):
+                row[column] = whole_cell(cell, "")
+            else:
+                row[column] = share_cell(cell, "") if column == "score" else cell
+    except InvalidInput as error:
+        raise error.at(f"{place}, column {column}") from None
+    return row | {"demos": demos} if demos else row

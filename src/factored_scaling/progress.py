@@ -1,0 +1,15 @@
+"""Progress of long work: what callers pass in, and the notes that mean preparation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+# Notes of what is done before training; how far that is does not tell how far the training is.
+DEMONSTRATING, READING = "demonstrating", "reading frames"
+PREPARING = (DEMONSTRATING, READING)
+
+
+class Progress(Protocol):
+    """Called with how much is done out of how much; may raise to stop the work at a safe point."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None: ...

@@ -1,0 +1,1 @@
+"""Workers that carry out runs, and the executors that start them."""

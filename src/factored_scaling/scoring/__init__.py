@@ -1,0 +1,1 @@
+"""People who score trials: queue, sheets, collection lists."""

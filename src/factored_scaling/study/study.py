@@ -1,0 +1,462 @@
+"""Study: the one stateful facade. Plan, ask, tell, fit, recommend, extend; callers own the loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from factored_scaling.core.curves import Curve
+from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
+from factored_scaling.core.results import Results, Row, resolve
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Result, Tally, Trial, result_of, tally
+from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
+from factored_scaling.model.hindsight import Hindsight, hindsight
+from factored_scaling.model.posterior import Posterior, fit_posterior
+from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
+from factored_scaling.store import Document, Measurement, RoundRow, RunRow, Store, WholeRun
+from factored_scaling.study.observations import (
+    Told,
+    by_training_set,
+    check_factors,
+    fresh,
+    matching_run,
+    means_of,
+    measured,
+    read_told,
+    rows_of,
+)
+
+PLAN = "plan"  # kind of the documents that say which runs a round planned last
+DAY = 24 * 3600.0
+MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that was asked for: train on `episodes` with `seed`, measure, and tell the study under `id`."""
+
+    id: int
+    spec: RunSpec
+    demos: dict[str, int]
+    lease_token: int
+
+    @property
+    def episodes(self) -> tuple[str, ...]:
+        """Ids of the demonstrations to train on."""
+        return self.spec.episodes
+
+    @property
+    def seed(self) -> int:
+        """The training seed."""
+        return self.spec.seed
+
+
+class Study:
+    """One study in a store. Several processes may hold the same study; none takes a run that another one has.
+
+    Calls about a run that this object asked for (`ask`, `take`) are made under its lease: once somebody else has taken
+    the run, they raise LeaseLost, however often they are repeated, until the run is asked for again. Calls about a run
+    that this object never asked for, or whose lease it ended itself by `tell`, `conclude`, `finish` or `trained`, are
+    made by hand: a person decides, and whoever works on the run loses it.
+    """
+
+    def __init__(self, store: Store, id_: int, settings: StudySpec | None = None) -> None:
+        self.store = store
+        self.id = id_
+        self._settings = settings
+        self._tokens: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None, planned: bool = True
+    ) -> Study:
+        """Start a study at a database URL or an SQLite path, and plan its first round unless not `planned`.
+
+        Killed at any instant, this leaves no study or a complete one. StudyExists when the name is taken.
+        """
+        data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
+        check_counts(spec, data)
+        runs = plan(spec, data) if planned else ()
+        store, made = Store.create(address, lambda store: store.create_study(spec.name, spec, data, runs))
+        return cls(store, made, spec)
+
+    @classmethod
+    def open(cls, address: str | Path, name: str | None = None, settings: StudySpec | None = None) -> Study:
+        """Open a study. `settings`, usually a study.yaml, may change how curves are built, not what was collected."""
+        store = Store.open(address, create=False)
+        try:
+            rows = store.studies()
+            if name is None and len(rows) == 1:
+                row = rows[0]
+            elif name is None and not rows:
+                hint = "if its creation was interrupted, remove it and create the study again"
+                raise StudyMissing("the database holds no study", where=store.place, hint=hint)
+            elif name is None:
+                hint = f"it holds: {', '.join(row.name for row in rows)}"
+                raise StudyMissing("the database does not hold exactly one study; name it", hint=hint)
+            else:
+                row = store.study(name)
+            study = cls(store, row.id, settings)
+            if settings is not None:
+                study._check_settings(settings)
+        except BaseException:
+            store.close()
+            raise
+        return study
+
+    @classmethod
+    def open_by_id(cls, address: str | Path, id_: int) -> Study:
+        """Open a study by its number in the database, as worker processes do."""
+        return cls(Store.open(address, create=False), id_)
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.store.close()
+
+    @property
+    def round(self) -> RoundRow:
+        """The current turn of the crank."""
+        return self.store.rounds(self.id)[-1]
+
+    @property
+    def spec(self) -> StudySpec:
+        """The study as it stands now: the demonstrations collected so far, curves built as the settings say."""
+        return self._spec_in(self.round)
+
+    def _spec_in(self, round_: RoundRow) -> StudySpec:
+        current = round_.spec
+        if self._settings is None:
+            return current
+        now = {factor.name: factor.demos for factor in current.factors}
+        added = {factor.name: now[factor.name] - factor.demos for factor in self._settings.factors}
+        return self._settings.with_demos(added, current.nominal - self._settings.nominal)
+
+    @property
+    def dataset(self) -> Dataset:
+        """All demonstrations collected so far."""
+        return self.round.dataset
+
+    def plan(self) -> tuple[PlannedRun, ...]:
+        """Every distinct policy of the current round; those not yet known become pending runs."""
+        planned = plan(self.spec, self.dataset)
+        self.store.add_runs(self.id, self.round.index, planned)
+        return planned
+
+    def replan(self) -> list[int]:
+        """Plan as the settings are now: what an earlier plan of this round had beyond that is taken back.
+
+        Runs that are under way, trained or measured stay, as do those that were added one by one. Returns the ids of
+        those gone.
+        """
+        wanted, number = {run.spec.digest for run in self.plan()}, self.round.index
+        other = self.store.digests(self.id, number) - wanted
+        kept = self.store.document(self.id, PLAN, str(number))
+        if kept is None and not other:
+            return []
+        known = kept["runs"] if kept is not None else [run.spec.digest for run in plan(self.round.spec, self.dataset)]
+        if not wanted <= set(known):
+            self.store.put_document(self.id, PLAN, str(number), {"runs": sorted({*known, *wanted})})
+        stale = other & set(known)
+        return self.store.withdraw_runs(self.id, number, stale) if stale else []
+
+    def add(self, demos: Mapping[str, int], seed: int = 0) -> int:
+        """Add one run outside the plan (a training set of your own choosing); returns its id."""
+        spec = self.spec
+        resolve(spec, Row(score=0.0, demos=demos))  # names and numbers are checked as a result's would be
+        counts = {name: demos[name] for name in spec.names}
+        run = run_spec(spec, self.dataset, counts, seed)
+        return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
+
+    def add_training_set(self, episodes: Sequence[str], seed: int = 0) -> int:
+        """Add one run on exactly these episodes; returns its id."""
+        spec, home = self.spec, {episode.id: episode.factor for episode in self.dataset.episodes}
+        unknown = [id_ for id_ in episodes if id_ not in home]
+        if unknown:
+            raise InvalidInput(f"episode {unknown[0]!r} is not in the dataset ({len(unknown)} unknown)")
+        counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
+        run = run_on(spec, episodes, seed)
+        return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
+
+    def runs(self) -> list[RunRow]:
+        """A snapshot of all runs, in the order to train them."""
+        return self.store.runs(self.id)
+
+    def run(self, reference: int | str) -> WholeRun:
+        """One run by its id, or by its digest or the beginning of it."""
+        text = str(reference)
+        found = self.store.find_runs(self.id, text)
+        if len(found) != 1:
+            what = "no run" if not found else "more than one run"
+            raise StudyMissing(f"{what} {text!r}", hint="`fsc runs STUDY` lists ids and digests")
+        return self.store.run(found[0])
+
+    def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
+        """Take up to `count` pending runs, of the latest round first.
+
+        Nobody else gets them until the lease ends without a heartbeat.
+        """
+        taken = []
+        for _ in range(count):
+            row = self.store.lease(self.id, worker or worker_name(), lease_seconds)
+            if row is None:
+                break
+            taken.append(self._taken(row))
+        return taken
+
+    def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
+        """Say that a run is still being worked on."""
+        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
+
+    def tell(self, run_id: int, outcome: Told, policy: str | None = None) -> Result | None:
+        """Record a run's whole outcome and finish it, whether it was asked for or not. `policy` is as in `record`."""
+        trials, means = read_told(outcome, self.spec)
+        if not trials and not means:
+            raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
+        self._end(run_id, trials, means, policy=policy)
+        return result_of(trials) if trials else None
+
+    def conclude(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> int:
+        """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
+
+        With `waits` the run is trained instead of done: its results come later, from people.
+        """
+        self._check_trials(trials)
+        return self._end(run_id, trials, means, documents, waits)
+
+    def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
+        """Append trials to a run that is not finished yet; returns how many were new.
+
+        Who asked for the run may name the trained `policy`, by a digest of its weights or any other text. What earlier
+        attempts recorded of a policy of another name is removed: one run never holds trials of two policies.
+        """
+        self._check_trials(trials)
+        return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
+
+    def finish(self, run_id: int) -> None:
+        """The run's evaluation is complete; it never changes after this."""
+        self._end(run_id)
+
+    def fail(self, run_id: int, reason: str) -> None:
+        """The run ended in an error; the reason is kept."""
+        self.store.fail(run_id, self._token(run_id), reason)
+
+    def release(self, run_id: int) -> None:
+        """Give a run back unfinished, for anyone to take; its trials stay."""
+        self.store.release(run_id, self._token(run_id))
+
+    def trained(self, run_id: int) -> None:
+        """The run's policy is ready and waits for trials that are recorded later; nobody is handed it to train."""
+        self._end(run_id, waits=True)
+
+    def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
+        """Take one particular run."""
+        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)
+        if row is None:
+            state = self.store.run(run_id).state
+            hint = (
+                "finished rows never change; a new seed is a new run" if state == "done" else "is another worker on it?"
+            )
+            raise LeaseLost(f"run {run_id} cannot be taken: it is {state}", hint=hint)
+        return self._taken(row)
+
+    def import_results(self, results: Results, source: str) -> int:
+        """Take in measured means: each row goes to the run with its training set and seed, which is then done.
+
+        Rows without a seed belong to seed 0. Rows that say the same of the same policy under different curves (the
+        full-data policy is often listed under every one) count once; so do rows that are stored already, as scores or
+        as trials with that mean. The file is taken in whole or not at all. Returns how many scores were new.
+        """
+        round_ = self.round
+        told = measured(self._spec_in(round_), round_.dataset, results, source)
+
+        def match(
+            runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
+        ) -> list[tuple[PlannedRun | RunRow, list[Measurement]]]:
+            known = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
+            alike, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
+            for run, means in told:
+                near = alike(run)
+                chosen = matching_run(run, means, near, known)
+                own = known[chosen.id] if isinstance(chosen, RunRow) else []
+                found.append((chosen, fresh(means, own, [mean for row in near for mean in known[row.id]])))
+            return found
+
+        return self.store.import_means(self.id, round_.index, match)
+
+    def results(self, partial: bool = False, runs: Sequence[RunRow] | None = None) -> Results:
+        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`.
+
+        `runs` are those of the study, where they were read just before.
+        """
+        return Results(tuple(row for _, rows in self._measured(partial, runs) for row in rows))
+
+    def hindsight(self) -> Hindsight | None:
+        """The last round as predicted from earlier scores, and its outcome; None while either is unknown."""
+        rounds = self.store.rounds(self.id)
+        if len(rounds) == 1:
+            return None
+        earlier: list[Row] = []
+        later: list[Row] = []
+        for run, rows in self._measured(partial=False):
+            (earlier if run.rounds[0] < rounds[-1].index else later).extend(rows)
+        before = rounds[-2].spec
+        return hindsight(before, Results(tuple(earlier)), self.spec, Results(tuple(later)))
+
+    def _measured(self, partial: bool, runs: Sequence[RunRow] | None = None) -> Iterator[tuple[RunRow, list[Row]]]:
+        tallies, means = self.store.tallies(self.id), self.store.study_scores(self.id)
+        scored = self.store.unsettled_trials(self.id) if partial else {}
+        for run in self.runs() if runs is None else runs:
+            if partial or run.state == "done":
+                told = [*tallies.get(run.id, []), *tally(scored.get(run.id, []))]
+                yield run, rows_of(run, told, means.get(run.id, []))
+
+    def unfinished(self, runs: Sequence[RunRow] | None = None) -> list[RunRow]:
+        """Runs that have some scores but are not finished. `runs` as in `results`."""
+        scored, every = self.store.unsettled_trials(self.id), self.runs() if runs is None else runs
+        return [run for run in every if (run.trials or run.scores or run.id in scored) and run.state != "done"]
+
+    def fit(self) -> tuple[Curve, ...]:
+        """One curve per combination."""
+        return fit_curves(self.spec, self.results())[0]
+
+    def recommend(self, budget: int, strategy: str = "auto", fit: str | None = None, **options: Any) -> Recommendation:
+        """How many demonstrations of each factor to collect next."""
+        return recommend(self.spec, self.results(), budget, strategy, fit, **options)
+
+    def posterior(self, seed: int = 0) -> Posterior:
+        """The response model, fitted to the study's results. The same seed gives the same samples."""
+        return fit_posterior(self.spec, self.results(), seed=seed)
+
+    def ordered(self) -> dict[str, Any] | None:
+        """The recommendation saved last, if it was saved in this round: an order is followed once."""
+        found = self.store.documents(self.id, "recommendation")
+        latest = [row for row in found if row.key == "latest" and row.created >= self.round.created]
+        return dict(latest[0].body) if latest else None
+
+    def extend(
+        self,
+        collected: Mapping[str, int] | Iterable[Episode],
+        order: Mapping[str, Any] | None = None,
+        planned: bool = True,
+    ) -> RoundRow:
+        """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
+
+        `order` is the recommendation that was followed, kept for the record. Counts under "nominal" are demos that
+        vary nothing. The new round's policies become pending runs unless not `planned`.
+        """
+        current, spec = self.round, self.spec
+        episodes = _episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
+        if not episodes:
+            raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
+        for episode in episodes:
+            check_factors((episode.factor,) if episode.factor is not None else (), spec)
+        added = {name: sum(episode.factor == name for episode in episodes) for name in spec.names}
+        nominal = sum(episode.factor is None for episode in episodes)
+        grown = spec.with_demos(added, nominal)
+        # the next after the one that was looked at: another's round in between would lose what it collected
+        data, followed = current.dataset.extended(episodes), dict(order) if order else None
+        runs = plan(grown, data) if planned else ()
+        self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
+        return self.round
+
+    def _check_settings(self, settings: StudySpec) -> None:
+        first = self.store.rounds(self.id)[0].spec
+        if settings.sizes != first.sizes or settings.nominal != first.nominal:
+            begun = any(run.trials or run.scores for run in self.runs())
+            hint = "demos collected since belong in `fsc extend`; for other factors start a new study"
+            if not begun:
+                hint = f"nothing is recorded yet: remove {self.store.place} to begin with the new ones"
+            raise InvalidInput(
+                "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
+            )
+
+    def _end(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+        policy: str | None = None,
+    ) -> int:
+        token = self._tokens.get(run_id)
+        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
+        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
+        return new
+
+    def _check_trials(self, trials: Sequence[Trial]) -> None:
+        if trials:
+            spec = self.spec
+            for trial in trials:
+                check_factors(trial.factor, spec)
+
+    def _taken(self, row: WholeRun) -> Run:
+        self._tokens[row.id] = row.lease_token
+        return Run(row.id, row.spec, row.demos, row.lease_token)
+
+    def _token(self, run_id: int) -> int:
+        if run_id not in self._tokens:
+            raise LeaseLost(f"run {run_id} was not asked for by this study object", hint="call ask() or take() first")
+        return self._tokens[run_id]
+
+
+def worker_name() -> str:
+    """Who is working: host and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def check_counts(spec: StudySpec, dataset: Dataset) -> None:
+    """The demos that a study declares are those that its dataset has, factor by factor."""
+    for name in dict.fromkeys(episode.factor for episode in dataset.episodes):
+        if name is not None and name not in spec.names:
+            hint = f"`factors:` has {', '.join(spec.names)}; give it one name in both"
+            raise UnknownFactor(name, where="a label of the dataset", hint=hint)
+    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
+        if dataset.count(name) != size:
+            what = (
+                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the study says {size}"
+            )
+            hint = f"write `{name or 'nominal'}: {dataset.count(name)}`, or label the rest (`fsc label` counts them)"
+            raise InvalidInput(what, hint=hint)
+
+
+def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:
+    """Fresh index entries for demonstrations known only by their number."""
+    taken = {episode.id for episode in dataset.episodes}
+    made = []
+    for name, count in counts.items():
+        factor = None if name == "nominal" else name
+        if factor is not None and factor not in spec.names:
+            raise UnknownFactor(name, spec.names)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
+            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
+            raise InvalidInput(what, where=name)
+        index = dataset.count(factor)
+        for _ in range(count):
+            while f"{name}/{index}" in taken:
+                index += 1
+            taken.add(f"{name}/{index}")
+            made.append(Episode(f"{name}/{index}", factor))
+    return tuple(made)

@@ -110,7 +110,7 @@ class Record(Scenario):
         partial.write_text(policy)
         partial.replace(kept)
         known = set()
-        if study.run(run_id).policy == policy:
+        if study.find_run(run_id).policy == policy:
             known = {trial.key for trial in study.store.trials(run_id)}
         late = generator.random() < 0.2
         for number in range(self.trials):

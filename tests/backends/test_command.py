@@ -130,7 +130,7 @@ def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path
         stopping = False
 
         def say(self, message: Any) -> None:
-            if message[0] == "evaluate" and rightful.run(run.id).worker != "rightful":
+            if message[0] == "evaluate" and rightful.find_run(run.id).worker != "rightful":
                 rightful.take(run.id, "rightful")
 
         def check(self) -> None: ...
@@ -139,7 +139,7 @@ def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path
         run = study.ask(lease_seconds=0.01)[0]
         options = WorkOptions(lease_seconds=600, proxy=False)  # no heartbeat comes in time
         carry_out(study, run, made, Line(), options)  # type: ignore[arg-type]
-        row = study.run(run.id)
+        row = study.find_run(run.id)
         assert (row.state, row.worker, row.trials, row.scores) == ("running", "rightful", 0, 0)
         assert study.store.documents(study.id) == []
         rightful.tell(run.id, 0.1)
@@ -457,7 +457,7 @@ class TestAStudyOfADataset:
 
     def test_a_worker_looks_again(self, study: Path) -> None:
         with Study.open(study / "study.db") as opened:
-            run = opened.run(opened.runs()[0].id).spec
+            run = opened.find_run(opened.runs()[0].id).spec
         made = trainer(study, dataset="../data")
         shutil.rmtree(study.parent / "data")
         write(study.parent / "data", range(1, 8))

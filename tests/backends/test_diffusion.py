@@ -162,7 +162,7 @@ def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_pa
         assert [run.state for run in opened.runs()] == ["trained"] * 3
         for run in opened.runs():
             assert set(load_policy(study / "runs" / run.digest).description["episodes"]) == set(
-                opened.run(run.id).spec.episodes
+                opened.find_run(run.id).spec.episodes
             )
     for number in ("1", "2", "3"):
         done(run_fsc("record", study, number, "1", "0", "1", "--done"))

@@ -80,7 +80,7 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with make_study(folder, write(home / "data", range(6)), updates=60) as study:
         for run in study.runs():
             trainer_of(folder).train(
-                study.run(run.id).spec, run_folder(folder, run.digest), lambda done, total, note="": None
+                study.find_run(run.id).spec, run_folder(folder, run.digest), lambda done, total, note="": None
             )
     return folder
 
@@ -159,7 +159,7 @@ def test_a_group_that_fails_as_a_whole_is_halved(tmp_path: Path, dataset: Path) 
     with make_study(folder, dataset) as study:
         first, second, _ = (run_folder(folder, run.digest) for run in study.runs())
         trainer_of(folder).train(
-            study.run(study.runs()[0].id).spec, second, lambda done, total, note="": None
+            study.find_run(study.runs()[0].id).spec, second, lambda done, total, note="": None
         )  # not its own
         together(study, folder, QuietLine(), attempts=1)
         assert [run.state for run in study.runs()] == ["trained", "failed", "trained"]

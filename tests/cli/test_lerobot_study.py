@@ -72,7 +72,7 @@ def test_a_study_begins_with_the_labelled_episodes(dataset: Path, study: Path) -
         assert opened.spec.sizes == {"camera_pose": 4, "lighting": 4}
         assert opened.spec.nominal == 2
         assert [episode.id for episode in opened.dataset.episodes] == [ids[index] for index in range(10)]
-        assert all(set(opened.run(run.id).spec.episodes) <= set(ids.values()) for run in opened.runs())
+        assert all(set(opened.find_run(run.id).spec.episodes) <= set(ids.values()) for run in opened.runs())
 
 
 def test_the_study_file_says_where_the_dataset_is(fsc: Fsc, dataset: Path, study: Path) -> None:

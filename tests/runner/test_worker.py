@@ -137,7 +137,7 @@ def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(
             run = study.ask(1)[0]
             with pytest.raises(Stopped):
                 carry_out(study, run, lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
-            assert study.run(run.id).state == "pending"
+            assert study.find_run(run.id).state == "pending"
         work_all(study, tmp_path)
         assert rows(study) == one_by_one[1]
 
@@ -247,7 +247,7 @@ def test_one_that_diverges_fails_alone(tmp_path: Path, one_by_one: tuple[Path, d
         lab = Lab(TASK, tmp_path, image_size=32)
         carry_out_together(study, taken, lab, QuietLine(), WorkOptions(attempts=1))  # type: ignore[arg-type]
         assert [run.state for run in study.runs()] == ["done", "failed", "done"]
-        error = study.run(taken[1].id).error
+        error = study.find_run(taken[1].id).error
         assert error is not None
         assert "loss is" in error
         assert "log.txt" in error
@@ -434,13 +434,13 @@ def test_a_run_that_kills_its_workers_is_not_taken_for_ever(tmp_path: Path) -> N
             study.take(first, lease_seconds=0.01)
             time.sleep(0.02)
         work_all(study, tmp_path)
-        row = study.run(first)
+        row = study.find_run(first)
         assert row.state == "failed"
         assert row.error is not None
         assert "5 workers died" in row.error
         study.store.retry(first)
         work_all(study, tmp_path)
-        assert study.run(first).state == "done"
+        assert study.find_run(first).state == "done"
 
 
 def test_a_run_that_gets_further_may_lose_any_number_of_workers(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_collect_train_evaluate_and_record(name: str, tmp_path: Path) -> None:
         lab.task.max_steps = 48
         run = study.ask(1)[0]
         carry_out(study, run, lab, _Quiet(), WorkOptions())  # type: ignore[arg-type]
-        done = study.run(run.id)
+        done = study.find_run(run.id)
         assert done.state == "done", (run_folder(tmp_path, run.spec.digest) / "log.txt").read_text()
         trials = study.store.trials(run.id)
         assert [trial.key for trial in trials] == [f"{factor}/0/0" for factor in factors]

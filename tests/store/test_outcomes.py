@@ -52,7 +52,7 @@ def test_what_a_stale_worker_tells_is_refused_every_time_and_blocks_nobody(
                 stale.tell(run, told)
 
     refused()
-    row = rightful.run(run)
+    row = rightful.find_run(run)
     assert (row.state, row.worker, row.trials, row.scores) == ("running", "rightful", 0, 0)
     rightful.tell(run, 0.1)
     refused()
@@ -77,7 +77,7 @@ def test_a_stale_worker_never_counts_as_a_person(opened: Opened, clock: Any, fir
     for call in (STALE_CALLS[first], *STALE_CALLS.values(), *STALE_CALLS.values()):
         with pytest.raises(LeaseLost):
             call(stale, run)
-    row = rightful.run(run)
+    row = rightful.find_run(run)
     assert (row.state, row.worker, row.trials, row.mean) == ("running", "rightful", 1, 0.1)
     rightful.finish(run)
 
@@ -112,10 +112,10 @@ def test_after_training_the_same_object_tells_by_hand(opened: Opened, clock: Any
     study = opened()
     run = study.ask(1, "worker", 60)[0].id
     study.trained(run)
-    assert study.run(run).state == "trained"
+    assert study.find_run(run).state == "trained"
     study.record(run, [Trial("a", 1.0)])
     study.finish(run)
-    assert study.run(run).state == "done"
+    assert study.find_run(run).state == "done"
 
 
 def test_an_outcome_is_stored_whole_or_not_at_all(store: Store, example: Any) -> None:

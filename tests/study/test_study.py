@@ -119,7 +119,7 @@ def test_what_may_not_be_told(outcome: object, path: Path) -> None:
         run = study.ask()[0]
         with pytest.raises(InvalidInput):
             study.tell(run.id, outcome)  # type: ignore[arg-type]
-        row = study.run(run.id)
+        row = study.find_run(run.id)
         assert (row.state, row.trials, row.scores) == ("running", 0, 0)
         study.tell(run.id, 0.5)
 
@@ -135,7 +135,7 @@ def test_finished_rows_never_change(path: Path) -> None:
         with pytest.raises(LeaseLost, match="finished rows never change"):
             study.take(run.id)
         study.tell(run.id, [1.0, 0.0])  # the same again is no news
-        assert study.run(run.id).trials == 2
+        assert study.find_run(run.id).trials == 2
 
 
 def test_trials_arrive_over_a_day(path: Path) -> None:
@@ -169,7 +169,7 @@ def test_two_studies_on_one_file_never_share_a_run(path: Path) -> None:
         with pytest.raises(LeaseLost):
             one.release(taken[0][0].id)
         one.fail(taken[0][1].id, "gripper broke")
-        assert one.run(taken[0][1].id).error == "gripper broke"
+        assert one.find_run(taken[0][1].id).error == "gripper broke"
         assert two.ask() == []
 
 
@@ -226,7 +226,7 @@ def test_a_killed_workers_run_comes_back_with_its_trials(path: Path) -> None:
         run_id = int(worker.stdout.readline())
         os.kill(worker.pid, signal.SIGKILL)
     with Study.open(path) as study:
-        assert study.run(run_id).state == "running"
+        assert study.find_run(run_id).state == "running"
         deadline = time.monotonic() + 20
         mine = study.ask()
         while run_id not in [run.id for run in mine] and time.monotonic() < deadline:
@@ -236,7 +236,7 @@ def test_a_killed_workers_run_comes_back_with_its_trials(path: Path) -> None:
         assert [trial.key for trial in study.store.trials(run_id)] == ["first"]
         study.record(run_id, [Trial("second", 0.0)])
         study.finish(run_id)
-        assert study.run(run_id).mean == 0.5
+        assert study.find_run(run_id).mean == 0.5
 
 
 def test_a_heartbeat_keeps_a_run(path: Path) -> None:
@@ -271,7 +271,7 @@ def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
         shared = [run for run in study.runs() if run.rounds == (0, 1)]
         assert [run.demos for run in shared] == [{"camera_pose": 6, "lighting": 0, "table": 3}]
         for digest, old in before.items():
-            new = study.run(digest)
+            new = study.find_run(digest)
             assert (new.id, new.state, new.scores, new.finished) == (old.id, "done", old.scores, old.finished)
         for run in pending:
             study.tell(run.id, my_robot_lab(run.episodes))
@@ -431,7 +431,7 @@ def test_a_file_of_an_earlier_round_is_no_news_after_the_next(path: Path) -> Non
         waiting = next(run for run in study.runs() if run.state == "pending" and run.rounds == (0,))
         more = [{"demos": waiting.demos, "score": 0.25, "trials": 20}]
         assert study.import_results(Results.from_rows(more), "more.csv") == 1
-        assert study.run(waiting.id).state == "done"
+        assert study.find_run(waiting.id).state == "done"
 
 
 def test_what_a_study_exported_is_no_news_to_it(path: Path) -> None:
@@ -451,13 +451,13 @@ def test_runs_outside_the_plan(path: Path) -> None:
     with Study.open(path) as study:
         run_id = study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7)
         assert study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7) == run_id
-        assert study.run(study.run(run_id).digest[:6]).id == run_id
+        assert study.find_run(study.find_run(run_id).digest[:6]).id == run_id
         with pytest.raises(InvalidInput, match="more than the 3"):
             study.add({"camera_pose": 1, "lighting": 2, "table": 4})
         with pytest.raises(InvalidInput, match="every factor"):
             study.add({"camera_pose": 1})
         with pytest.raises(StudyMissing, match="no run 'zzzz'"):
-            study.run("zzzz")
+            study.find_run("zzzz")
 
 
 def test_a_plan_that_was_changed_takes_back_what_it_no_longer_has(tmp_path: Path) -> None:

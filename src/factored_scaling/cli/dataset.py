@@ -122,7 +122,7 @@ def _chosen(
         return numbers_in(episodes, "--episodes")
     if run is not None:
         with Target.parse(run[0]).study() as study:
-            return indices_of(dataset, study.run(run[1]).spec.episodes)
+            return indices_of(dataset, study.find_run(run[1]).spec.episodes)
     check = check_labels(episode_ids(dataset), read_labels(dataset.root))
     for name in factors:
         if name not in check.counts:

@@ -41,7 +41,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
         if not opened.store.read_only:
             planned_anew(opened)
         if episodes is not None:
-            ids = opened.run(episodes).spec.episodes
+            ids = opened.find_run(episodes).spec.episodes
             print_json(list(ids)) if as_json else say("\n".join(ids))
             return
         runs, spec, index = opened.runs(), opened.spec, opened.round.index
@@ -97,7 +97,7 @@ def record_command(
     keys = [key] if key is not None else [f"recorded/{uuid.uuid4().hex}" for _ in scores]
     trials = [Trial(k, score, names, setting, note) for k, score in zip(keys, scores, strict=True)]
     with Target.parse(study).study() as opened:
-        row = opened.run(run)
+        row = opened.find_run(run)
         if done and not trials and not row.trials and not row.scores:
             raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
         new = opened.conclude(row.id, trials) if done else opened.record(row.id, trials)

@@ -81,7 +81,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
                     [f"{what}; `fsc sheet close {study} --early` ends it, and the next is as study.yaml says"]
                 )
         else:
-            scoring = Scoring.begin(opened, [opened.run(run).id for run in runs] or None, seed)
+            scoring = Scoring.begin(opened, [opened.find_run(run).id for run in runs] or None, seed)
             if mixed := mixed_settings(opened, [standing.run for standing in scoring.standings()]):
                 print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])
         for form in forms:

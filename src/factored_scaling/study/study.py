@@ -196,7 +196,7 @@ class Study:
         """A snapshot of all runs, in the order to train them."""
         return self.store.runs(self.id)
 
-    def run(self, reference: int | str) -> WholeRun:
+    def find_run(self, reference: int | str) -> WholeRun:
         """One run by its id, or by its digest or the beginning of it."""
         text = str(reference)
         found = self.store.find_runs(self.id, text)

@@ -185,7 +185,7 @@ def tables(bench: Bench) -> list[Value]:
         values += [
             Value(f"`fsc recommend STUDY RESULTS.csv`, {count:,} rows", "s", answer, target),
             Value("… memory", "MB", memory),
-            Value(f"`fsc import STUDY RESULTS.csv`, {count:,} rows", "s", taken, target),
+            Value(f"`fsc import STUDY RESULTS.csv`, {count:,} rows", "s", taken),
         ]
     return values
 
@@ -330,16 +330,18 @@ def page(columns: list[list[Value]], limit: float, load: float, command: str) ->
         "|---|---|---:|" + "---:|" * (3 if len(columns) == 2 else 1),
     ]
     for values in zip(*columns, strict=True):
-        told, cells = values[-1], [shown(value.number, limit) for value in values]
+        measured, cells = values[-1], [shown(value.number, limit) for value in values]
         if len(values) == 2:
             before, after = values[0].number, values[1].number
             if not before or not after:
                 cells.append("–")
-            elif told.unit == "requests/s":
+            elif measured.unit == "requests/s":
                 cells.append(f"{after / before:.3g}×")
             else:
-                cells.append(f"{'> ' if math.isinf(before) else ''}{min(before, limit) / after:.3g}×")
-        lines.append(f"| {told.what} | {told.unit} | {told.target} | {' | '.join(cells)} |")
+                cells.append(
+                    f"{'> ' if math.isinf(before) else ''}{(limit if math.isinf(before) else before) / after:.3g}×"
+                )
+        lines.append(f"| {measured.what} | {measured.unit} | {measured.target} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

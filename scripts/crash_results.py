@@ -15,9 +15,11 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import LeaseLost, TrialTaken
 from factored_scaling.io.files import write_spec
-from factored_scaling.runner.worker import TRAINED, WorkOptions, work
+from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.worker import work
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.store import Entry, RunRow
+from factored_scaling.store.documents import TRAINED
 from factored_scaling.study import Study
 
 
@@ -220,10 +222,10 @@ mv "$FSC_RESULT.tmp" "$FSC_RESULT"
             write_spec(spec, self.folder / "study.yaml")
         with self.opened() as study:
             self.id = study.id
-        self.options = WorkOptions(lease_seconds=0.6, device="", proxy=False, trainer=trainer)
+        self.options = WorkOptions(lease_seconds=0.6, device="", proxy=False, backend=trainer)
 
     def child(self, voice: int, generator: random.Random) -> None:
-        work(Quiet(), self.address, self.id, self.folder, self.options)  # type: ignore[arg-type]
+        work(Quiet(), self.address, self.id, self.folder, self.options)
 
     def between(self, generator: random.Random) -> None:
         """The folder of a run that is not done lay on a machine that is gone; failed runs are tried again."""

@@ -42,6 +42,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from factored_scaling.backends.protocol import Context
 from factored_scaling.backends.simulation import DATASET_STRIDE, Lab, policy_config
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec, plan, run_on
@@ -168,7 +169,7 @@ def measure(
         began = time.time()
         scores: list[dict[str | None, list[float]]] = [defaultdict(list) for _ in items]
         runs, folders = [item.run for item in items], [item.folder for item in items]
-        for index, trial in lab.evaluate_many(runs, folders, [()] * len(items), _silent):
+        for index, trial in lab.evaluate_many(runs, folders, [Context()] * len(items)):
             scores[index][trial.factor[0]].append(trial.score)
         for item, found in zip(items, scores, strict=True):
             policy = load_policy(item.folder, device)

@@ -30,7 +30,9 @@ HEAVY = (
 )
 
 EXPORTED = [
+    "Backend",
     "Combination",
+    "Context",
     "Curve",
     "Dataset",
     "Episode",
@@ -42,7 +44,9 @@ EXPORTED = [
     "Recommendation",
     "Result",
     "Results",
+    "Run",
     "RunSpec",
+    "StrategyInput",
     "Study",
     "StudySpec",
     "Trial",

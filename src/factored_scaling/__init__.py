@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from factored_scaling.version import __version__
 
 if TYPE_CHECKING:
+    from factored_scaling.backends import Backend, Context
     from factored_scaling.core.curves import Curve, fit_power_law
     from factored_scaling.core.dataset import Dataset, Episode
     from factored_scaling.core.design import RunSpec, plan
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
     from factored_scaling.model.estimate import Estimate
     from factored_scaling.model.posterior import Posterior, fit_posterior
     from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
+    from factored_scaling.model.strategies import StrategyInput
+    from factored_scaling.runner.queue import Run
     from factored_scaling.study import Study
 
 
 # Where each exported name lives. Names are loaded when first used, so that importing the package costs nothing.
 _HOMES = {
+    "Backend": "backends",
     "Combination": "core.spec",
+    "Context": "backends",
     "Curve": "core.curves",
     "Dataset": "core.dataset",
     "Episode": "core.dataset",
@@ -42,7 +47,9 @@ _HOMES = {
     "Recommendation": "model.recommend",
     "Result": "core.trials",
     "Results": "core.results",
+    "Run": "runner.queue",
     "RunSpec": "core.design",
+    "StrategyInput": "model.strategies",
     "Study": "study",
     "StudySpec": "core.spec",
     "Trial": "core.trials",
@@ -54,7 +61,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "Backend",
     "Combination",
+    "Context",
     "Curve",
     "Dataset",
     "Episode",
@@ -66,7 +75,9 @@ __all__ = [
     "Recommendation",
     "Result",
     "Results",
+    "Run",
     "RunSpec",
+    "StrategyInput",
     "Study",
     "StudySpec",
     "Trial",

@@ -20,17 +20,19 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.backends.heard import Heard
+from tests.backends.made import backend_of
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import write
 
-from factored_scaling.backends import load_trainer
 from factored_scaling.backends.command import CommandSettings
 from factored_scaling.backends.embeddings import similarities
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.io.files import read_spec, write_spec
-from factored_scaling.runner.worker import WorkOptions, carry_out
+from factored_scaling.runner.carry_out import carry_out
+from factored_scaling.runner.events import Event, RunProgress
+from factored_scaling.runner.options import WorkOptions
 from factored_scaling.study import Study
 from factored_scaling.study.proxy import proxy_of_runs
 
@@ -40,7 +42,7 @@ RUN = RunSpec(("lighting/1", "camera_pose/0"), policy={"steps": 3}, seed=7)
 
 
 def trainer(home: Path, *words: str, policy: dict[str, Any] | None = None, **settings: Any) -> Any:
-    made = load_trainer({"command": [*COMMAND, *words], **settings}, policy or RUN.policy, home, "cuda:1")
+    made = backend_of({"command": [*COMMAND, *words], **settings}, policy or RUN.policy, home, "cuda:1")
     (home / "run").mkdir(exist_ok=True)
     return made
 
@@ -88,10 +90,10 @@ def test_a_failure_tells_the_last_lines_and_where_all_of_them_are(tmp_path: Path
     with pytest.raises(RunFailed, match=r"step 1/3 .* / step 2/3 .* / loss is not a number; all .*train\.log"):
         made.train(RUN, tmp_path / "run", Heard())
     with pytest.raises(RunFailed, match="no-such-program: No such file"):
-        load_trainer({"command": "no-such-program {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
+        backend_of({"command": "no-such-program {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
     with pytest.raises(RunFailed, match=r"train\.sh: No such file or directory; write \./train\.sh"):
-        load_trainer({"command": "train.sh {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
+        backend_of({"command": "train.sh {seed}"}, {}, tmp_path, "cpu").train(RUN, tmp_path / "run", Heard())
 
 
 def test_a_stubborn_command_is_asked_twice_and_then_ended_for_good_with_its_children(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_stubborn_command_is_asked_twice_and_then_ended_for_good_with_its_chil
         "(trap '' INT TERM; echo $BASHPID > child; while :; do sleep 0.1; done) & echo up\n"
         "while kill -0 $!; do wait; done"
     )
-    made = load_trainer({"command": ["bash", "-c", script], "patience": 1}, {}, tmp_path, "cpu")
+    made = backend_of({"command": ["bash", "-c", script], "patience": 1}, {}, tmp_path, "cpu")
     with pytest.raises(KeyboardInterrupt):
         made.train(RUN, folder(tmp_path), Heard(lambda _: (tmp_path / "child").exists()))
     assert (tmp_path / "asked").read_text().split() == ["INT", "TERM"]
@@ -129,8 +131,12 @@ def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path
 
         stopping = False
 
-        def say(self, message: Any) -> None:
-            if message[0] == "evaluate" and rightful.find_run(run.id).worker != "rightful":
+        def say(self, event: Event) -> None:
+            if (
+                isinstance(event, RunProgress)
+                and event.stage == "evaluate"
+                and rightful.find_run(run.id).worker != "rightful"
+            ):
                 rightful.take(run.id, "rightful")
 
         def check(self) -> None: ...
@@ -138,7 +144,7 @@ def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path
     with Study.create(spec, tmp_path / "study.db") as study, Study.open(tmp_path / "study.db") as rightful:
         run = study.ask(lease_seconds=0.01)[0]
         options = WorkOptions(lease_seconds=600, proxy=False)  # no heartbeat comes in time
-        carry_out(study, run, made, Line(), options)  # type: ignore[arg-type]
+        carry_out(study, run, made, Line(), options)
         row = study.find_run(run.id)
         assert (row.state, row.worker, row.trials, row.scores) == ("running", "rightful", 0, 0)
         assert study.store.documents(study.id) == []
@@ -163,7 +169,7 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
     own = {"FSC_MINE": "{seed}", "FSC_ALL": "{episodes*}", "FSC_AGAIN": "{resume}"}
     settings = {"command": [sys.executable, "-c", show, *words], "environment": own}
     run = RunSpec(("b", "a c"), policy=policy, evaluation={"trials": 50}, seed=7)
-    load_trainer(settings, policy, tmp_path, "cuda:1", run.evaluation).train(run, folder(tmp_path), Heard())
+    backend_of(settings, policy, tmp_path, "cuda:1", run.evaluation).train(run, folder(tmp_path), Heard())
     argv, environment = json.loads((tmp_path / "run" / "train.log").read_text())
     assert argv == ["b,a c", "b", "a c", "7", "cuda:1", "a b true 50", "{seed}", '{"a": 1}']
     assert (environment["FSC_SEED"], environment["FSC_MINE"], environment["FSC_RESUME"]) == ("7", "7", "0")
@@ -183,7 +189,7 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
         ({"command": {"a": 1}}, "expected a command line"),
         ({}, "no command"),
         ({"comand": "train"}, "did you mean command"),
-        ({"kind": "comand"}, "unknown trainer 'comand'; did you mean command"),
+        ({"kind": "comand"}, "unknown backend 'comand'; did you mean command"),
         ({"command": "x", "progress": "step (\\d+)"}, "has 1 groups; two are needed"),
         ({"command": "x", "progress": "("}, "not a regular expression"),
         ({"command": "x", "resume": "--resume"}, r"\{resume\} is not in the command"),
@@ -195,20 +201,20 @@ def test_placeholders_and_the_environment_say_the_same(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told_before_anything_is_spent(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=message):
-        load_trainer(settings, {"steps": 3}, tmp_path, "cpu")
+        backend_of(settings, {"steps": 3}, tmp_path, "cpu")
 
 
 def test_so_many_episodes_do_not_fit_into_a_word(tmp_path: Path) -> None:
     run = RunSpec(tuple(f"episode-{number:010d}" for number in range(9000)))
     with pytest.raises(InvalidInput, match=r"too long .*episodes_file"):
-        load_trainer({"command": "echo {episodes}"}, {}, tmp_path, "cpu").train(run, folder(tmp_path), Heard())
+        backend_of({"command": "echo {episodes}"}, {}, tmp_path, "cpu").train(run, folder(tmp_path), Heard())
 
 
 def test_progress_is_found_by_a_pattern_of_ones_own(tmp_path: Path) -> None:
     script = "printf 'epoch 1/2 batch 5 of 9\\r'; sleep 0.3; printf 'epoch 2/2 batch 1,000 of 1,200\\n'; sleep 0.3"
     settings = {"command": ["bash", "-c", script], "progress": r"batch ([\d,]+) of ([\d,]+)"}
     heard = Heard()
-    load_trainer(settings, {}, tmp_path, "cpu").train(RUN, folder(tmp_path), heard)
+    backend_of(settings, {}, tmp_path, "cpu").train(RUN, folder(tmp_path), heard)
     assert {(5, 9), (1000, 1200)} <= {(done, total) for done, total, _ in heard.told}
 
 

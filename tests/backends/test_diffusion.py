@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.backends.made import backend_of
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import CAMERA, episode, features, write
 
-from factored_scaling.backends import load_trainer, trainer_settings
-from factored_scaling.backends.diffusion import DiffusionTrainer
+from factored_scaling.backends import backend_settings
+from factored_scaling.backends.diffusion import DiffusionBackend
 from factored_scaling.cli.offline import all_frames
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
@@ -46,9 +47,9 @@ def dataset(tmp_path: Path) -> Path:
     return write(tmp_path / "data", range(6))
 
 
-def trainer(dataset: Path, home: Path, **policy: Any) -> DiffusionTrainer:
-    made = load_trainer({"kind": "diffusion", "dataset": str(dataset)}, {**TINY, **policy}, home, "cpu")
-    assert isinstance(made, DiffusionTrainer)
+def trainer(dataset: Path, home: Path, **policy: Any) -> DiffusionBackend:
+    made = backend_of({"kind": "diffusion", "dataset": str(dataset)}, {**TINY, **policy}, home, "cpu")
+    assert isinstance(made, DiffusionBackend)
     return made
 
 
@@ -98,7 +99,7 @@ def test_mistakes_are_told_before_training(
     settings: dict[str, Any], policy: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        load_trainer({"kind": "diffusion", **settings}, policy, tmp_path, "cpu")
+        backend_of({"kind": "diffusion", **settings}, policy, tmp_path, "cpu")
 
 
 def test_differences_from_the_state_need_the_same_quantities(dataset: Path, tmp_path: Path) -> None:
@@ -109,11 +110,12 @@ def test_differences_from_the_state_need_the_same_quantities(dataset: Path, tmp_
 
 def test_a_study_with_a_dataset_needs_no_trainer() -> None:
     spec = StudySpec({"lighting": 3}, dataset="data")
-    assert trainer_settings(spec) == {"dataset": "data", "kind": "diffusion"}
-    assert trainer_settings(spec.changed(trainer={"kind": "lerobot"})) == {"dataset": "data", "kind": "lerobot"}
-    assert trainer_settings(spec.changed(trainer={"command": "mine"})) == {"dataset": "data", "command": "mine"}
-    assert trainer_settings(spec.changed(task="tabletop/insert")) == {}
-    assert trainer_settings(StudySpec({"lighting": 3})) == {}
+    assert backend_settings(spec) == {"dataset": "data", "kind": "diffusion"}
+    assert backend_settings(spec.changed(trainer={"kind": "lerobot"})) == {"dataset": "data", "kind": "lerobot"}
+    own = {"dataset": "data", "kind": "command", "command": "mine"}
+    assert backend_settings(spec.changed(trainer={"command": "mine"})) == own
+    assert backend_settings(spec.changed(task="tabletop/insert")) == {"kind": "simulation"}
+    assert backend_settings(StudySpec({"lighting": 3})) == {}
 
 
 def test_remix_gets_the_recorded_demonstrations_by_factor(dataset: Path, tmp_path: Path) -> None:
@@ -171,8 +173,8 @@ def test_fsc_run_trains_and_leaves_the_measuring_to_people(dataset: Path, tmp_pa
 
 def test_held_out_scenes_are_embedded_as_the_policy_sees_them(dataset: Path, tmp_path: Path) -> None:
     settings = {"kind": "diffusion", "dataset": str(dataset), "proxy": {"held_out": "data"}}
-    made = load_trainer(settings, TINY, tmp_path, "cpu")
-    assert isinstance(made, DiffusionTrainer)
+    made = backend_of(settings, TINY, tmp_path, "cpu")
+    assert isinstance(made, DiffusionBackend)
     ids = episode_ids(LerobotDataset.open(dataset))
     run = RunSpec((ids[4], ids[1]), policy=TINY)
     made.train(run, tmp_path / "run", silent)
@@ -194,7 +196,7 @@ def test_wide_held_out_scenes_are_embedded_at_the_shape_that_the_policy_was_trai
             writer.add({**episode(seed, 4), CAMERA: rng.integers(0, 256, (4, 12, 20, 3)).astype(np.uint8)}, "pick")
     settings = {"kind": "diffusion", "dataset": "data", "proxy": {"held_out": "data"}}
     # a mean over the feature map takes pictures of any shape, and would hide a wrong one
-    made = load_trainer(settings, {**TINY, "pool": "mean"}, tmp_path, "cpu")
+    made = backend_of(settings, {**TINY, "pool": "mean"}, tmp_path, "cpu")
     run = RunSpec(tuple(episode_ids(LerobotDataset.open(tmp_path / "data")).values()), policy=TINY)
     made.train(run, tmp_path / "run", silent)
     embedder = made.embedder(silent)

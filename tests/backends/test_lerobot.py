@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.backends.heard import Heard
+from tests.backends.made import backend_of
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import write
 
-from factored_scaling.backends import load_trainer
-from factored_scaling.backends.lerobot import LAST, MISINDEXED, LerobotPolicy, LerobotTrainer
+from factored_scaling.backends.lerobot import LAST, MISINDEXED, LerobotBackend, LerobotPolicy
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
@@ -35,11 +35,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trainer(home: Path, policy: dict[str, Any] | None = None, **settings: Any) -> LerobotTrainer:
+def trainer(home: Path, policy: dict[str, Any] | None = None, **settings: Any) -> LerobotBackend:
     environment = {"PYTHONPATH": str(DOUBLE), **settings.pop("environment", {})}
     common = {"kind": "lerobot", "python": sys.executable, "dataset": "data", "environment": environment}
-    made = load_trainer({**common, **settings}, policy or POLICY, home, settings.pop("device", None))
-    assert isinstance(made, LerobotTrainer)
+    made = backend_of({**common, **settings}, policy or POLICY, home, settings.pop("device", None))
+    assert isinstance(made, LerobotBackend)
     return made
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from tests.backends.heard import Heard
+from tests.backends.made import backend_of
 from tests.cli.conftest import run_fsc
 
-from factored_scaling.backends import load_trainer
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
@@ -67,7 +67,7 @@ def run_of(*ids: str) -> RunSpec:
 
 def carried_out(home: Path, run: RunSpec, command: Any, **settings: Any) -> str:
     (home / "run").mkdir(exist_ok=True)
-    made = load_trainer({"command": command, **settings}, {}, home, "cpu")
+    made = backend_of({"command": command, **settings}, {}, home, "cpu")
     made.train(run, home / "run", Heard())
     return (home / "run" / "train.log").read_text()
 
@@ -123,7 +123,7 @@ def test_the_way_that_the_hint_shows_takes_any_id(tmp_path: Path, id_: str) -> N
 def test_plain_ids_and_the_studys_own_settings_may_stand_in_a_script(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     policy = {"flags": "--lr 1e-3; echo done"}
-    made = load_trainer({"command": ["bash", "-c", "echo {episodes} {seed} {policy.flags}"]}, policy, tmp_path, "cpu")
+    made = backend_of({"command": ["bash", "-c", "echo {episodes} {seed} {policy.flags}"]}, policy, tmp_path, "cpu")
     made.train(RunSpec(("lighting/1", "take-2.hdf5"), policy=policy, seed=7), tmp_path / "run", Heard())
     assert (tmp_path / "run" / "train.log").read_text() == "lighting/1,take-2.hdf5 7 --lr 1e-3\ndone\n"
 
@@ -270,7 +270,7 @@ def test_a_trainer_that_is_stopped_or_fails_leaves_nothing_behind(tmp_path: Path
     pids = tmp_path / "pids.txt"
     script = f"{sys.executable} {TREE} {tmp_path} & while [ ! -s pids.txt ]; do sleep 0.1; done; kill -9 $!; exit 3"
     command = [sys.executable, str(TREE), str(tmp_path)] if how == "stop" else ["bash", "-c", script]
-    made = load_trainer({"command": command, "patience": 1}, {}, tmp_path, "cpu")
+    made = backend_of({"command": command, "patience": 1}, {}, tmp_path, "cpu")
     expected: type[BaseException] = KeyboardInterrupt if how == "stop" else RunFailed
     with pytest.raises(expected):
         made.train(run_of("a"), tmp_path / "run", Heard(lambda _: how == "stop" and pids.exists()))

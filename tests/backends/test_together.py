@@ -11,19 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.backends.made import backend_of
 from tests.backends.test_diffusion import TINY
 from tests.cli.conftest import run_fsc
 from tests.data.lerobot_cases import episode, features, write
 from tests.runner.test_worker import QuietLine, same_policies
 
-from factored_scaling.backends import load_trainer, trainer_settings
-from factored_scaling.backends.diffusion import DiffusionTrainer
+from factored_scaling.backends import backend_settings
+from factored_scaling.backends.diffusion import DiffusionBackend
 from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import LeaseLost
 from factored_scaling.io.files import read_spec
 from factored_scaling.policies.checkpoint import read_description
-from factored_scaling.runner.executors.local import Stopped
-from factored_scaling.runner.worker import WorkOptions, carry_out_together, run_folder, work
+from factored_scaling.runner.carry_out import carry_out_together
+from factored_scaling.runner.events import Event
+from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WorkOptions, run_folder
+from factored_scaling.runner.worker import work
 from factored_scaling.study import Study
 from factored_scaling.study.proxy import proxy_of_runs
 
@@ -50,19 +54,19 @@ def set_policy(folder: Path, **policy: Any) -> None:
 
 
 def options_of(folder: Path, **options: Any) -> WorkOptions:
-    return WorkOptions(trainer=trainer_settings(read_spec(folder / "study.yaml")), **options)
+    return WorkOptions(backend=backend_settings(read_spec(folder / "study.yaml")), **options)
 
 
-def trainer_of(folder: Path, device: str = "cpu") -> DiffusionTrainer:
+def trainer_of(folder: Path, device: str = "cpu") -> DiffusionBackend:
     spec = read_spec(folder / "study.yaml")
-    made = load_trainer(trainer_settings(spec), spec.policy, folder, device)
-    assert isinstance(made, DiffusionTrainer)
+    made = backend_of(backend_settings(spec), spec.policy, folder, device)
+    assert isinstance(made, DiffusionBackend)
     return made
 
 
 def together(study: Study, folder: Path, line: QuietLine, device: str = "cpu", **options: Any) -> None:
     chosen = options_of(folder, device=device, **options)
-    carry_out_together(study, study.ask(3), trainer_of(folder, device), line, chosen)  # type: ignore[arg-type]
+    carry_out_together(study, study.ask(3), trainer_of(folder, device), line, chosen)
 
 
 @pytest.fixture
@@ -172,9 +176,9 @@ def test_a_run_that_somebody_else_took_leaves_the_others_to_be_trained(tmp_path:
     folder, lease = tmp_path / "study", 2.0
 
     class Thief(QuietLine):
-        def say(self, message: Any) -> None:
-            super().say(message)
-            if message[:3] != ("train", (1, 2, 3), 3):  # the first policy is trained
+        def say(self, event: Event) -> None:
+            super().say(event)
+            if self.heard[-1][:3] != ("train", (1, 2, 3), 3):  # the first policy is trained
                 return
             while True:
                 other.store.heartbeat(2, 1, 0.001)  # the last one that is heard of it
@@ -198,7 +202,7 @@ def test_runs_from_before_a_change_of_the_policy_keep_theirs(tmp_path: Path, dat
     line = QuietLine()
     with Study.open(folder / "study.db", settings=read_spec(folder / "study.yaml")) as study:
         study.plan()
-        work(line, folder / "study.db", study.id, folder, options_of(folder, together=4))  # type: ignore[arg-type]
+        work(line, folder / "study.db", study.id, folder, options_of(folder, together=4))
         made = [read_description(run_folder(folder, run.digest), "policy") for run in study.runs()]
     assert [(one["updates"], one["shape"][1]) for one in made] == [(3, 16)] * 3 + [(5, 8)] * 3
     assert {message[1] for message in line.heard if message[0] == "train"} == {(1, 2, 3), (4, 5, 6)}
@@ -210,18 +214,18 @@ def test_runs_whose_policy_cannot_be_read_any_more_fail_with_the_reason(tmp_path
     set_policy(folder)
     with Study.open(folder / "study.db", settings=read_spec(folder / "study.yaml")) as study:
         study.plan()
-        work(QuietLine(), folder / "study.db", study.id, folder, options_of(folder, together=4))  # type: ignore[arg-type]
+        work(QuietLine(), folder / "study.db", study.id, folder, options_of(folder, together=4))
         assert [run.state for run in study.runs()] == ["failed"] * 3 + ["trained"] * 3
         assert "policy: widths" in (study.runs()[0].error or "")
 
 
 def test_a_worker_takes_several_runs_of_our_own_policy_only() -> None:
     own: dict[str, Any] = {"kind": "diffusion", "dataset": "data"}
-    assert WorkOptions(trainer=own).runs_at_once == 1
-    assert WorkOptions(trainer=own, device="cuda").runs_at_once == WorkOptions(device="cuda").runs_at_once > 4
-    assert WorkOptions(trainer=own, together=3).runs_at_once == 3
+    assert WorkOptions(backend=own).runs_at_once == 1
+    assert WorkOptions(backend=own, device="cuda").runs_at_once == WorkOptions(device="cuda").runs_at_once > 4
+    assert WorkOptions(backend=own, together=3).runs_at_once == 3
     for outside in ({"command": "mine"}, {"kind": "command", "command": "mine"}, {"kind": "lerobot", "python": "x"}):
-        assert WorkOptions(trainer=outside, device="cuda", together=3).runs_at_once == 1
+        assert WorkOptions(backend=outside, device="cuda", together=3).runs_at_once == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

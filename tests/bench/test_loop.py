@@ -17,7 +17,7 @@ from factored_scaling.cli.quickstart import verdict
 from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.trials import Result, Score, wilson
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.runner.worker import WorkOptions, carry_out
+from factored_scaling.runner.run import RunSummary, run_study
 from factored_scaling.study import Study
 
 TASK = "tabletop/pick-place"
@@ -25,28 +25,23 @@ POLICY = {"preset": "small", "updates": 4, "batch": 4, "image_size": 32}
 REMIX = {"preset": "small", "updates": 4, "warmup": 1, "validate_every": 2}
 
 
-class Line:
-    stopping = False
-
-    def say(self, message: Any) -> None: ...
-
-    def check(self) -> None: ...
-
-
-def work_here(study: Study, address: Path, folder: Path) -> bool:
-    lab = Lab(TASK, folder, image_size=32)
-    while taken := study.ask(1):
-        carry_out(study, taken[0], lab, Line(), WorkOptions())  # type: ignore[arg-type]
-    return True
-
-
 def silent(done: int, total: int, note: str = "") -> None: ...
 
 
-def make_loop(folder: Path, work: Any = work_here, **changes: Any) -> Loop:
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are carried out by the real runner, in a thread instead of processes that would import torch again."""
+
+    def run(study: Study, folder: Path, **options: Any) -> RunSummary:
+        return run_study(study, folder, backend=Lab(TASK, folder, image_size=32), **{**options, "workers": 1})
+
+    monkeypatch.setattr("factored_scaling.bench.loop.run_study", run)
+
+
+def make_loop(folder: Path, **changes: Any) -> Loop:
     torch.set_num_threads(1)
     settings: dict[str, Any] = {"policy": POLICY, "evaluation": {"settings": 1, "initial_states": 2}, "remix": REMIX}
-    return Loop(folder, LoopSettings(TASK, 2, 2, **(settings | changes)), work, silent)
+    return Loop(folder, LoopSettings(TASK, 2, 2, **(settings | changes)), silent)
 
 
 @pytest.mark.slow
@@ -83,9 +78,12 @@ def test_replicates_differ_in_demonstrations_and_weights(tmp_path: Path) -> None
         assert {run.seed for run in two.runs()} == {1}
 
 
-def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path) -> None:
-    with pytest.raises(Stop):
-        make_loop(tmp_path, lambda study, address, folder: False).measure(["group"])
+def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = RunSummary((), (), (), (1,), (), {}, stopped=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("factored_scaling.bench.loop.run_study", lambda *_, **__: stopped)
+        with pytest.raises(Stop):
+            make_loop(tmp_path).measure(["group"])
     with pytest.raises(InvalidInput, match="other settings"):
         make_loop(tmp_path, policy={**POLICY, "updates": 5}).study()
     with pytest.raises(UnknownName, match="updates"):

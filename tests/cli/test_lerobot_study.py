@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.data.lerobot_cases import write
 
-from factored_scaling.cli.run import check_settings
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.io.files import read_spec
+from factored_scaling.runner.run import check_backend
 from factored_scaling.study import Study
 
 Answer = subprocess.CompletedProcess[str]
@@ -116,7 +116,7 @@ def test_what_the_file_only_mentions_is_right_when_it_is_switched_on(fsc: Fsc, d
         spec = read_spec(declared)
         assert spec.scoring_spec().repeats == 2
         if "lerobot" not in setting:  # that Python is not here
-            check_settings(spec, declared.parent)
+            check_backend(spec, declared.parent)
 
 
 def test_labels_that_are_not_clean_stop_the_beginning(fsc: Fsc, dataset: Path, tmp_path: Path) -> None:

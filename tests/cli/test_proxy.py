@@ -11,7 +11,7 @@ from tests.cli.conftest import Answer
 
 from factored_scaling import Study, StudySpec
 from factored_scaling.core.proxy import KS
-from factored_scaling.study.proxy import KIND
+from factored_scaling.store.documents import SIMILARITY
 
 Fsc = Callable[..., Answer]
 SPEC = StudySpec({"camera": 6, "light": 6}, construction="one", points=3)
@@ -25,7 +25,7 @@ def similar(tmp_path: Path) -> Path:
         for run in study.runs():
             near = [0.5 + 0.05 * run.demos["light"], 0.5]
             body = {"nearest": {str(k): near for k in KS}, "factors": ["light", "camera"]}
-            study.store.put_document(study.id, KIND, run.digest, body)
+            study.store.put_document(study.id, SIMILARITY, run.digest, body)
     return tmp_path
 
 

@@ -9,19 +9,21 @@ from tests.runner.test_worker import make_study
 
 from factored_scaling.cli import main
 from factored_scaling.cli.run import Bars, named
+from factored_scaling.runner.events import RunEnded, RunProgress, Started
 from factored_scaling.study import Study
 
 
 def test_a_group_is_one_bar_and_its_runs_end_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bars(0, 4, 1) as bars:
-        bars.hear(("train", (1, 2, 3), 50, 100, "3 policies"))
+    with Bars() as bars:
+        bars.hear(Started(0, 4, 1))
+        bars.hear(RunProgress("train", (1, 2, 3), 50, 100, "3 policies"))
         assert len(bars._tasks) == 1
-        bars.hear(("evaluate", (1, 3), 5, 10, "rolling out"))
+        bars.hear(RunProgress("evaluate", (1, 3), 5, 10, "rolling out"))
         assert list(bars._tasks) == [(1, 3)]
-        bars.hear(("failed", (2,), 0, 1, "the loss is nan" + " and so on" * 20))
-        bars.hear(("done", (1,), 1, 1, ""))
+        bars.hear(RunEnded(2, "failed", "the loss is nan" + " and so on" * 20))
+        bars.hear(RunEnded(1, "done", ""))
         assert [group for group in bars._tasks if 3 in group]
-        bars.hear(("done", (3,), 1, 1, ""))
+        bars.hear(RunEnded(3, "done", ""))
         assert not bars._tasks
     told = capsys.readouterr().err
     assert f"run 2: failed: the loss is nan{' and so on' * 20}\n" in told  # one line, however long
@@ -35,9 +37,10 @@ def test_where_no_bars_are_drawn_a_line_tells_now_and_then_how_far_it_is(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
-    with Bars(0, 2, 1) as bars:
+    with Bars() as bars:
+        bars.hear(Started(0, 2, 1))
         for now in (1.0, 59.0, 61.0, 62.0, 120.0, 122.0):
-            bars.hear(("train", (1,), int(now), 200, "loss 0.1"))
+            bars.hear(RunProgress("train", (1,), int(now), 200, "loss 0.1"))
     assert capsys.readouterr().err.splitlines() == [
         "run 1 training: 61 of 200 (6:23 left)",
         "run 1 training: 122 of 200 (5:22 left)",
@@ -49,13 +52,14 @@ def test_time_left_is_not_guessed_from_what_comes_before_training(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
-    with Bars(0, 1, 1) as bars:
+    with Bars() as bars:
+        bars.hear(Started(0, 1, 1))
         now = 30.0
-        bars.hear(("prepare", (1,), 2, 4, "reading frames"))
+        bars.hear(RunProgress("prepare", (1,), 2, 4, "reading frames"))
         now = 100.0
-        bars.hear(("prepare", (1,), 4, 4, "reading frames"))
+        bars.hear(RunProgress("prepare", (1,), 4, 4, "reading frames"))
         now = 190.0
-        bars.hear(("train", (1,), 50, 100, "loss 0.1"))
+        bars.hear(RunProgress("train", (1,), 50, 100, "loss 0.1"))
     assert capsys.readouterr().err.splitlines() == [
         "run 1 preparing: 4 of 4 (reading frames)",
         "run 1 training: 50 of 100 (1:50 left)",  # 90 s for 0.45 of the run
@@ -67,26 +71,28 @@ def test_time_left_counts_only_the_work_since_the_command_was_given(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
-    with Bars(6, 10, 1, {7}) as bars:
+    with Bars() as bars:
+        bars.hear(Started(6, 10, 1, frozenset({7})))
         now = 10.0
-        bars.hear(("train", (7,), 0, 1, "loading"))  # a program that has not said yet where it goes on
+        bars.hear(RunProgress("train", (7,), 0, 1, "loading"))  # a program that has not said yet where it goes on
         now = 15.0
-        bars.hear(("train", (7,), 600, 1000, ""))
+        bars.hear(RunProgress("train", (7,), 600, 1000, ""))
         now = 115.0
-        bars.hear(("train", (7,), 700, 1000, ""))
+        bars.hear(RunProgress("train", (7,), 700, 1000, ""))
         assert not bars._time_left()  # a tenth of a run says too little
         now = 415.0
-        bars.hear(("train", (7,), 1000, 1000, ""))  # 0.36 of a run in 400 s
-        bars.hear(("done", (7,), 1, 1, ""))
-        bars.hear(("train", (8,), 0, 1000, ""))
+        bars.hear(RunProgress("train", (7,), 1000, 1000, ""))  # 0.36 of a run in 400 s
+        bars.hear(RunEnded(7, "done", ""))
+        bars.hear(RunProgress("train", (8,), 0, 1000, ""))
         assert bars._time_left() == f"{(400 / 0.46 * 3) // 60:.0f}:{(400 / 0.46 * 3) % 60:02.0f} left"
-        bars.hear(("train", (8,), 500, 1000, ""))
-        bars.hear(("retry", (8,), 0, 1, "a worker died"))
-        bars.hear(("train", (8,), 500, 1000, ""))  # from its checkpoint: that work counts once
+        bars.hear(RunProgress("train", (8,), 500, 1000, ""))
+        bars.hear(RunEnded(8, "retry", "a worker died"))
+        bars.hear(RunProgress("train", (8,), 500, 1000, ""))  # from its checkpoint: that work counts once
         assert bars._work() == pytest.approx(0.46 + 0.45)
     assert "run 7 done (7 of 10; 43:29 left)" in capsys.readouterr().err
-    with Bars(6, 10, 1, {7}) as bars:
-        bars.hear(("done", (7,), 1, 1, ""))  # measured again, or all of it was there
+    with Bars() as bars:
+        bars.hear(Started(6, 10, 1, frozenset({7})))
+        bars.hear(RunEnded(7, "done", ""))  # measured again, or all of it was there
     assert "run 7 done (7 of 10)" in capsys.readouterr().err
 
 

@@ -90,21 +90,20 @@ def test_ranks_keep_the_declared_order_of_equal_gains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "strategy", "half_up", "size"),
+    ("count", "strategy", "size"),
     [
-        (1, "top-half", False, 1),
-        (2, "top-half", False, 1),
-        (3, "top-half", False, 1),
-        (3, "top-half", True, 2),
-        (4, "top-half", True, 2),
-        (28, "top-half", False, 14),
-        (5, "top", False, 1),
-        (5, "all", False, 5),
+        (1, "top-half", 1),
+        (2, "top-half", 1),
+        (3, "top-half", 1),
+        (4, "top-half", 2),
+        (28, "top-half", 14),
+        (5, "top", 1),
+        (5, "all", 5),
     ],
 )
-def test_how_many_combinations_are_included(count: int, strategy: str, half_up: bool, size: int) -> None:
+def test_how_many_combinations_are_included(count: int, strategy: str, size: int) -> None:
     gains = [float(index) for index in range(count)]
-    picked = included(gains, strategy, half_up)
+    picked = included(gains, strategy)
     assert picked == sorted(range(count), reverse=True)[:size]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.backends.made import backend_of
 
-from factored_scaling.backends import load_trainer
-from factored_scaling.backends.lerobot import LerobotTrainer
+from factored_scaling.backends.lerobot import LerobotBackend
 from factored_scaling.core.design import RunSpec
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
@@ -60,12 +60,12 @@ def write(folder: Path) -> None:
 
 def made(
     home: Path, kind: str, steps: int = 4, options: dict[str, Any] | None = None, **settings: Any
-) -> tuple[LerobotTrainer, RunSpec]:
+) -> tuple[LerobotBackend, RunSpec]:
     """A trainer of the dataset `data` in `home`, and a run on two of its episodes."""
     policy = {"type": kind, "steps": steps, "batch_size": 4, "options": {**POLICIES[kind], **(options or {})}}
     common = {"kind": "lerobot", "python": sys.executable, "dataset": "data", "arguments": ["--num_workers=0"]}
     ids = episode_ids(LerobotDataset.open(home / "data"))
     run = RunSpec(tuple(ids[index] for index in CHOSEN), policy=policy, seed=3)
-    trainer = load_trainer({**common, "environment": {"HF_HUB_OFFLINE": "1"}, **settings}, policy, home, "cpu")
-    assert isinstance(trainer, LerobotTrainer)
+    trainer = backend_of({**common, "environment": {"HF_HUB_OFFLINE": "1"}, **settings}, policy, home, "cpu")
+    assert isinstance(trainer, LerobotBackend)
     return trainer, run

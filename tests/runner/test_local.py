@@ -12,24 +12,25 @@ from typing import Any
 import pytest
 
 from factored_scaling.errors import RunFailed
-from factored_scaling.runner.executors.local import Line, Stopped, run_workers
+from factored_scaling.runner.executors.local import ProcessLine, run_workers
+from factored_scaling.runner.line import Stopped
 
 
-def count_to_three(line: Line, word: str) -> None:
+def count_to_three(line: ProcessLine, word: str) -> None:
     for number in range(3):
-        line.say((word, number))
+        line.say((word, number))  # type: ignore[arg-type]
 
 
-def die_once(line: Line, mark: str) -> None:
+def die_once(line: ProcessLine, mark: str) -> None:
     path = Path(mark)
     if not path.exists():
         path.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    line.say("alive")
+    line.say("alive")  # type: ignore[arg-type]
 
 
-def work_for_ever(line: Line) -> None:
-    line.say("begun")
+def work_for_ever(line: ProcessLine) -> None:
+    line.say("begun")  # type: ignore[arg-type]
     while True:
         time.sleep(0.01)
         line.check()
@@ -47,7 +48,7 @@ def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     assert heard == ["alive"]
 
 
-def talk_until_the_other_is_back(line: Line, folder: str) -> None:
+def talk_until_the_other_is_back(line: ProcessLine, folder: str) -> None:
     """One talks without a pause; the other dies once and is missed while that goes on."""
     talker, dead, back = (Path(folder) / name for name in ("talker", "dead", "back"))
     try:
@@ -60,11 +61,11 @@ def talk_until_the_other_is_back(line: Line, folder: str) -> None:
         dead.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     for _ in range(2000):
-        line.say("talk")
+        line.say("talk")  # type: ignore[arg-type]
         time.sleep(0.005)
         if back.exists():
             break
-    line.say(back.exists())
+    line.say(back.exists())  # type: ignore[arg-type]
 
 
 def test_a_killed_worker_is_started_again_while_another_talks(tmp_path: Path) -> None:
@@ -81,8 +82,8 @@ def test_an_interrupt_stops_at_a_safe_point() -> None:
     assert not run_workers(1, work_for_ever, (), hear)
 
 
-def save_when_stopped(line: Line, folder: str) -> None:
-    line.say(os.getpid())
+def save_when_stopped(line: ProcessLine, folder: str) -> None:
+    line.say(os.getpid())  # type: ignore[arg-type]
     try:
         while True:
             time.sleep(0.01)
@@ -115,7 +116,7 @@ def test_sigterm_to_a_worker_alone_starts_it_again_from_a_safe_point(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, heard))
 
 
-def raise_at_once(line: Line) -> None:
+def raise_at_once(line: ProcessLine) -> None:
     raise ValueError("no such thing")
 
 

@@ -27,17 +27,11 @@ from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.io.files import read_spec, write_spec
 from factored_scaling.policies import checkpoint
 from factored_scaling.progress import Progress
-from factored_scaling.runner.executors.local import Stopped
-from factored_scaling.runner.worker import (
-    WorkOptions,
-    _Group,
-    _member,
-    carry_out,
-    carry_out_together,
-    run_folder,
-    take_alike,
-    work,
-)
+from factored_scaling.runner.carry_out import _Group, _member, carry_out, carry_out_together
+from factored_scaling.runner.events import Event, RunEnded, RunProgress
+from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WorkOptions, run_folder
+from factored_scaling.runner.worker import take_alike, work
 from factored_scaling.study import Study
 from factored_scaling.study.proxy import proxy_of_runs, proxy_results, proxy_trust
 
@@ -45,8 +39,16 @@ TASK = "tabletop/pick-place"
 POLICY = {"preset": "small", "updates": 4, "inference_steps": 2, "image_size": 32, "batch": 8}
 
 
+def brief(event: Event) -> tuple[Any, ...]:
+    """An event as a tuple: stage or state, runs, done, total, note."""
+    if isinstance(event, RunProgress):
+        return event.stage, event.runs, event.done, event.total, event.note
+    assert isinstance(event, RunEnded)
+    return event.state, (event.run,), 1, 1, event.note
+
+
 class QuietLine:
-    """A line nobody listens to; stops the work at the given message."""
+    """A line nobody listens to; stops the work at the given stage."""
 
     def __init__(self, stop_at: str = "") -> None:
         self.heard: list[Any] = []
@@ -54,8 +56,8 @@ class QuietLine:
 
     stopping = False
 
-    def say(self, message: Any) -> None:
-        self.heard.append(message)
+    def say(self, event: Event) -> None:
+        self.heard.append(brief(event))
 
     def check(self) -> None:
         if self._stop_at and any(message[0] == self._stop_at for message in self.heard):
@@ -83,7 +85,7 @@ def work_all(study: Study, folder: Path, **options: Any) -> QuietLine:
     line = QuietLine()
     lab = Lab(TASK, folder, image_size=32)
     while taken := study.ask(1):
-        carry_out(study, taken[0], lab, line, WorkOptions(**options))  # type: ignore[arg-type]
+        carry_out(study, taken[0], lab, line, WorkOptions(**options))
     return line
 
 
@@ -136,7 +138,7 @@ def test_a_stop_gives_the_run_back_and_the_rows_are_the_same(
         for stage in ("train", "evaluate"):
             run = study.ask(1)[0]
             with pytest.raises(Stopped):
-                carry_out(study, run, lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
+                carry_out(study, run, lab, QuietLine(stage), WorkOptions())
             assert study.find_run(run.id).state == "pending"
         work_all(study, tmp_path)
         assert rows(study) == one_by_one[1]
@@ -163,7 +165,7 @@ def test_a_corrupt_policy_is_trained_again(tmp_path: Path) -> None:
         lab = Lab(TASK, tmp_path, image_size=32)
         run = study.ask(1)[0]
         with pytest.raises(Stopped):
-            carry_out(study, run, lab, QuietLine("evaluate"), WorkOptions())  # type: ignore[arg-type]
+            carry_out(study, run, lab, QuietLine("evaluate"), WorkOptions())
         policy = run_folder(tmp_path, run.spec.digest) / "policy.safetensors"
         policy.write_bytes(policy.read_bytes()[:100])
         work_all(study, tmp_path)
@@ -174,7 +176,7 @@ def test_what_fails_for_everybody_is_not_tried_with_every_run(tmp_path: Path) ->
     with make_study(tmp_path, policy={**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}) as study:
         for seed in (1, 2, 3):
             study.add(study.spec.sizes, seed)
-        work(QuietLine(), tmp_path / "study.db", study.id, tmp_path, WorkOptions(attempts=1))  # type: ignore[arg-type]
+        work(QuietLine(), tmp_path / "study.db", study.id, tmp_path, WorkOptions(attempts=1))
         assert sorted(run.state for run in study.runs()) == [*["failed"] * 3, *["pending"] * 3]
 
 
@@ -193,7 +195,7 @@ def test_an_error_is_kept_with_the_run(tmp_path: Path) -> None:
 def work_together(study: Study, folder: Path, count: int, lab: Lab | None = None, **options: Any) -> QuietLine:
     line = QuietLine()
     while taken := study.ask(count):
-        carry_out_together(study, taken, lab or Lab(TASK, folder, image_size=32), line, WorkOptions(**options))  # type: ignore[arg-type]
+        carry_out_together(study, taken, lab or Lab(TASK, folder, image_size=32), line, WorkOptions(**options))
     return line
 
 
@@ -232,7 +234,7 @@ def test_a_stopped_group_goes_on(tmp_path: Path, one_by_one: tuple[Path, dict[st
     with make_study(tmp_path) as study:
         lab = Lab(TASK, tmp_path, image_size=32)
         with pytest.raises(Stopped):
-            carry_out_together(study, study.ask(3), lab, QuietLine(stage), WorkOptions())  # type: ignore[arg-type]
+            carry_out_together(study, study.ask(3), lab, QuietLine(stage), WorkOptions())
         assert {run.state for run in study.runs()} == {"pending"}
         work_together(study, tmp_path, 2)
         assert rows(study) == one_by_one[1]
@@ -245,7 +247,7 @@ def test_one_that_diverges_fails_alone(tmp_path: Path, one_by_one: tuple[Path, d
         taken = study.ask(3)
         taken[1] = replace(taken[1], spec=replace(taken[1].spec, policy=wild))
         lab = Lab(TASK, tmp_path, image_size=32)
-        carry_out_together(study, taken, lab, QuietLine(), WorkOptions(attempts=1))  # type: ignore[arg-type]
+        carry_out_together(study, taken, lab, QuietLine(), WorkOptions(attempts=1))
         assert [run.state for run in study.runs()] == ["done", "failed", "done"]
         error = study.find_run(taken[1].id).error
         assert error is not None
@@ -299,9 +301,9 @@ def test_what_a_failed_group_held_is_free_before_its_halves_begin(tmp_path: Path
 
 def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
     class Thief(QuietLine):
-        def say(self, message: Any) -> None:
-            super().say(message)
-            if message[0] == "evaluate" and not hasattr(self, "other"):
+        def say(self, event: Event) -> None:
+            super().say(event)
+            if self.heard[-1][0] == "evaluate" and not hasattr(self, "other"):
                 self.other = Study.open(tmp_path / "study.db")
                 self.other.take(2)
 
@@ -310,7 +312,7 @@ def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
         taken = study.ask(3)
         study.store.heartbeat(2, taken[1].lease_token, 0.01)  # the last one that is heard of it
         options = WorkOptions(lease_seconds=600)  # no heartbeat comes in time
-        carry_out_together(study, taken, Lab(TASK, tmp_path, image_size=32), line, options)  # type: ignore[arg-type]
+        carry_out_together(study, taken, Lab(TASK, tmp_path, image_size=32), line, options)
         assert [run.state for run in study.runs()] == ["done", "running", "done"]
         assert [run.trials for run in study.runs()] == [8, 0, 8]
         line.other.close()
@@ -318,9 +320,9 @@ def test_a_run_that_somebody_else_took_leaves_the_group(tmp_path: Path) -> None:
 
 def test_a_stop_gives_a_group_back_although_one_of_it_was_taken_over(tmp_path: Path) -> None:
     class Thief(QuietLine):
-        def say(self, message: Any) -> None:
-            super().say(message)
-            if message[0] == "train" and not hasattr(self, "other"):
+        def say(self, event: Event) -> None:
+            super().say(event)
+            if self.heard[-1][0] == "train" and not hasattr(self, "other"):
                 self.other = Study.open(tmp_path / "study.db")
                 self.other.take(1)
 
@@ -329,7 +331,7 @@ def test_a_stop_gives_a_group_back_although_one_of_it_was_taken_over(tmp_path: P
         taken = study.ask(3)
         study.store.heartbeat(1, taken[0].lease_token, 0.01)
         with pytest.raises(Stopped):
-            carry_out_together(study, taken, lab, line, WorkOptions(lease_seconds=600))  # type: ignore[arg-type]
+            carry_out_together(study, taken, lab, line, WorkOptions(lease_seconds=600))
         assert [run.state for run in study.runs()] == ["running", "pending", "pending"]
         line.other.close()
 
@@ -452,7 +454,7 @@ def test_a_run_that_gets_further_may_lose_any_number_of_workers(tmp_path: Path) 
             time.sleep(0.02)
             if number == 3:  # the fourth worker leaves a checkpoint before its machine is taken away
                 checkpoint.ResumePoints(state).save(0, {"nothing": torch.zeros(1)}, {"identity": "other"})
-        group = _Group(study, Lab(TASK, tmp_path, image_size=32), QuietLine(), WorkOptions())  # type: ignore[arg-type]
+        group = _Group(study, Lab(TASK, tmp_path, image_size=32), QuietLine(), WorkOptions())
         run = study.take(first.id)
         assert [attempt.outcome for attempt in study.store.attempts(first.id)].count("lost") == 6
         with _member(run, tmp_path) as member:

@@ -17,6 +17,7 @@ import torch
 from tests.cli.conftest import run_fsc
 from tests.serving.cases import POLICY, TASK, trained
 
+from factored_scaling.backends import Context
 from factored_scaling.backends.simulation import Lab
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import PolicyError
@@ -77,7 +78,7 @@ def test_two_robots_do_not_move_alike(server: PolicyServer, client: PolicyClient
 def test_scores_over_the_wire_are_those_at_home(home: tuple[Path, Lab], client: PolicyClient) -> None:
     folder, lab = home
     run = RunSpec((), policy=POLICY, evaluation=EVALUATION, seed=2)
-    at_home = list(lab.evaluate(run, folder, (), silent))
+    at_home = list(lab.evaluate(run, folder, Context()))
     told = list(evaluate_served(client, lab, EVALUATION, client.metadata["execute"], silent, seed=2))
     assert told == at_home
     assert len(told) == len(lab.task.factors)

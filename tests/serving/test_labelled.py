@@ -20,7 +20,7 @@ from tests.serving.cases import Counting, trained
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import CheckpointError, PolicyError
 from factored_scaling.io.files import write_spec
-from factored_scaling.runner.worker import run_folder
+from factored_scaling.runner.options import run_folder
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.serving.client import PolicyClient
 from factored_scaling.serving.labelled import ServedByLabel

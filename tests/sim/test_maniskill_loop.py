@@ -14,7 +14,8 @@ from tests.sim.maniskill_cases import needs_maniskill
 from factored_scaling.backends.simulation import Lab
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor
-from factored_scaling.runner.worker import WorkOptions, carry_out, run_folder
+from factored_scaling.runner.carry_out import carry_out
+from factored_scaling.runner.options import WorkOptions, run_folder
 from factored_scaling.sim.maniskill import ManiSkillTask
 from factored_scaling.study import Study
 
@@ -53,7 +54,7 @@ def test_collect_train_evaluate_and_record(name: str, tmp_path: Path) -> None:
         assert isinstance(lab.task, ManiSkillTask)
         lab.task.max_steps = 48
         run = study.ask(1)[0]
-        carry_out(study, run, lab, _Quiet(), WorkOptions())  # type: ignore[arg-type]
+        carry_out(study, run, lab, _Quiet(), WorkOptions())
         done = study.find_run(run.id)
         assert done.state == "done", (run_folder(tmp_path, run.spec.digest) / "log.txt").read_text()
         trials = study.store.trials(run.id)

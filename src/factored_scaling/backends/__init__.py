@@ -1,105 +1,107 @@
-"""Trainers of policies that people or programs outside measure: what a study's `trainer:` names, behind the ports.
+"""Backends: how the runs of a study are trained and measured.
 
-`diffusion` is our own policy on a LeRobot dataset. The others run a program in an environment of its own; nothing of it
-is imported. Each leaves a policy in the run's folder and says what was measured, if anything was.
+`simulation` is a simulated task, `diffusion` our own policy on a LeRobot dataset; `lerobot` and `command` run a program
+in an environment of its own. Packages add backends with an entry point in the group `factored_scaling.backends`;
+`package.module:Class` works without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, cast
 
-from factored_scaling.backends.outcome import Outcome
-from factored_scaling.backends.protocol import Embedder
+from factored_scaling.backends.protocol import Backend, Context, Embeddings
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import UnknownName
-from factored_scaling.progress import Progress
+from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.plugins import Registry
 
-KINDS = ("command", "diffusion", "lerobot")
+__all__ = ["BACKENDS", "Backend", "BackendRequest", "Context", "Embeddings", "backend_settings", "load_backend"]
+
+SIMULATION, DIFFUSION, COMMAND = "simulation", "diffusion", "command"
+BACKENDS = Registry(
+    "factored_scaling.backends",
+    "backend",
+    {
+        SIMULATION: "factored_scaling.backends.simulation:Lab",
+        DIFFUSION: "factored_scaling.backends.diffusion:DiffusionBackend",
+        "lerobot": "factored_scaling.backends.lerobot:LerobotBackend",
+        COMMAND: "factored_scaling.backends.command:CommandBackend",
+    },
+)
 
 
-class OutsideTrainer(Protocol):
-    """A Trainer whose policies are measured by its own program, or by people."""
+class UnknownBackend(UnknownName):
+    """A backend that is not registered."""
 
-    # the study's folder
+    kind = "backend"
+
+
+@dataclass(frozen=True)
+class BackendRequest:
+    """What a built-in backend is made from. `settings` are those of `trainer:` or `backend:` in study.yaml."""
+
+    settings: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+    task: str | None
+    # the study's folder, from which paths are read
     folder: Path
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
-        ...
-
-    def check(self, episodes: Sequence[str]) -> None:
-        """An error that says what to do when one of the episodes cannot be had; asked before workers start."""
-        ...
-
-    def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
-        """Train and leave the policy in `folder`; called again on the same folder, go on where it stopped."""
-        ...
-
-    def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
-        """What came of a trained run; without trials and scores it waits for people."""
-        ...
-
-    def embedder(self, progress: Progress) -> HeldOutEmbedder | None:
-        """What FSC-Proxy needs of the policies; None where the trainer cannot look inside them."""
-        ...
+    # None: what the backend prefers
+    device: str | None = None
+    # the study's; empty where they were checked before
+    factors: tuple[str, ...] = ()
+    where: str = field(default="trainer", compare=False)
 
 
-class HeldOutEmbedder(Embedder, Protocol):
-    """An Embedder that knows its held-out observations."""
+def backend_settings(spec: StudySpec) -> dict[str, Any]:
+    """The study's `trainer:` or `backend:` with its kind; empty when nobody trains.
 
-    def factors(self) -> Sequence[str | None]:
-        """The factor that each of them varies."""
-        ...
-
-
-class UnknownTrainer(UnknownName):
-    """A trainer that there is not."""
-
-    kind = "trainer"
-
-
-def trainer_settings(spec: StudySpec) -> dict[str, Any]:
-    """The study's `trainer:`, told where the study's dataset is unless it names another.
-
-    A study with a dataset and no trainer gets our own policy. Empty when the simulator trains, or nobody.
+    A study with a `task:` is simulated. One with a dataset gets our own policy unless it names another backend.
     """
     settings = dict(spec.trainer)
-    if spec.dataset is None or spec.task is not None:
-        return settings
-    return {"dataset": spec.dataset, **(settings or {"kind": "diffusion"})}
+    if settings:
+        if spec.task is not None and settings.get("kind", COMMAND) in (*_OUTSIDE, DIFFUSION):
+            what = "a study is trained by its `trainer:` or in the simulator's `task:`, not by both"
+            raise InvalidInput(what, where="trainer", hint="remove one of them from study.yaml")
+        settings.setdefault("kind", COMMAND)
+    elif spec.task is not None:
+        return {"kind": SIMULATION}
+    elif spec.dataset is not None:
+        settings = {"kind": DIFFUSION}
+    if settings and spec.dataset is not None and settings["kind"] in (*_OUTSIDE, DIFFUSION):
+        settings = {"dataset": spec.dataset, **settings}
+    return settings
 
 
-def trained_here(settings: Mapping[str, Any]) -> bool:
-    """Whether a worker trains our own policy itself, in the simulator or on a dataset, and no program outside does."""
-    return not settings or settings.get("kind") == "diffusion"
+_OUTSIDE = (COMMAND, "lerobot")
 
 
-def load_trainer(
-    settings: Mapping[str, Any],
-    policy: Mapping[str, Any],
-    home: Path,
-    device: str | None,
-    evaluation: Mapping[str, Any] = MappingProxyType({}),
-) -> OutsideTrainer:
-    """The trainer that a study's `trainer:` describes. `home` is the study's folder, from which paths are read."""
-    kind = settings.get("kind", "command")
-    if kind not in KINDS:
-        raise UnknownTrainer(str(kind), KINDS, where="trainer.kind")
-    if kind == "lerobot":
-        from factored_scaling.backends.lerobot import LerobotPolicy, LerobotSettings, LerobotTrainer
+def backend_class(settings: Mapping[str, Any]) -> Any:
+    """The class or factory that the settings' `kind` names."""
+    return BACKENDS.load(str(settings.get("kind", COMMAND)), UnknownBackend, "trainer.kind")
 
-        place = home.resolve()
-        read = LerobotSettings.from_mapping(settings, policy, place, evaluation)
-        return LerobotTrainer(LerobotPolicy.from_mapping(policy), read, place, device)
-    if kind == "diffusion":
-        from factored_scaling.backends.diffusion import DiffusionSettings, DiffusionTrainer
 
-        return DiffusionTrainer(DiffusionSettings.from_mapping(settings, policy, home.resolve()), home, device)
-    from factored_scaling.backends.command import CommandSettings, CommandTrainer
+def trains_in_process(settings: Mapping[str, Any]) -> bool:
+    """Whether workers train networks in their own process, on the device they are told."""
+    return bool(settings) and bool(getattr(backend_class(settings), "in_process", False))
 
-    return CommandTrainer(CommandSettings.from_mapping(settings, policy, evaluation), home, device)
+
+def load_backend(settings: Mapping[str, Any], run: RunSpec, folder: Path, device: str | None) -> Backend:
+    """The backend of a run. Built-in ones read all settings; others are called with theirs as keywords."""
+    return make_backend(BackendRequest(settings, run.policy, run.evaluation, run.task, folder, device))
+
+
+def make_backend(request: BackendRequest) -> Backend:
+    """The backend that a request describes."""
+    found = backend_class(request.settings)
+    if hasattr(found, "from_request"):
+        return cast(Backend, found.from_request(request))
+    own = {key: value for key, value in request.settings.items() if key != "kind"}
+    try:
+        return cast(Backend, found(**own))
+    except TypeError as error:
+        kind = request.settings.get("kind")
+        raise InvalidInput(f"backend {kind!r} does not take these settings ({error})", where=request.where) from None

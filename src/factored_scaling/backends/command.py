@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factored_scaling.backends.episodes import found_in
-from factored_scaling.backends.outcome import Outcome, measured, read_outcome
+from factored_scaling.backends.outcome import Outcome, OutcomeBackend, measured, read_outcome
 from factored_scaling.backends.process import Hear
 from factored_scaling.backends.steps import PLACEHOLDERS, Step
 from factored_scaling.backends.template import check, check_ids, fill, plain, words
@@ -19,6 +19,9 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput
 from factored_scaling.progress import Progress
+
+if TYPE_CHECKING:
+    from factored_scaling.backends import BackendRequest
 
 MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and the next may take their folders
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
@@ -86,7 +89,7 @@ class CommandSettings:
         )
 
 
-class CommandTrainer:
+class CommandBackend(OutcomeBackend):
     """Runs the study's command lines; each finished step leaves a note, so that it is not done twice."""
 
     def __init__(self, settings: CommandSettings, home: Path, device: str | None = None) -> None:
@@ -94,8 +97,13 @@ class CommandTrainer:
         self.folder = home.resolve()
         self._device = device or "cpu"
 
-    @property
-    def described(self) -> dict[str, Any]:
+    @classmethod
+    def from_request(cls, request: BackendRequest) -> CommandBackend:
+        """The backend that a study's `trainer:` describes."""
+        settings = CommandSettings.from_mapping(request.settings, request.policy, request.evaluation)
+        return cls(settings, request.folder, request.device)
+
+    def describe(self) -> dict[str, Any]:
         """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
         return {"kind": "command", "command": list(self.settings.command), "evaluate": list(self.settings.evaluate)}
 
@@ -119,10 +127,6 @@ class CommandTrainer:
             self._carry_out("evaluate", self.settings.evaluate, run, folder, progress)
             outcome = outcome.with_evaluation(measured(self._step("evaluate", run, folder), factors))
         return outcome
-
-    def embedder(self, progress: Progress) -> None:
-        """None: nothing is known of what a command made."""
-        return
 
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
         return Step(name, run, folder.resolve(), self.folder, self._device)

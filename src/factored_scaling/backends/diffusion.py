@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.backends.embedder import ProxySettings, varied_factors
 from factored_scaling.backends.episodes import found_in
-from factored_scaling.backends.outcome import Outcome
+from factored_scaling.backends.outcome import Outcome, OutcomeBackend
+from factored_scaling.backends.protocol import Context, Embeddings
 from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
@@ -23,6 +24,9 @@ from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.progress import READING, Progress
+
+if TYPE_CHECKING:
+    from factored_scaling.backends import BackendRequest
 
 IMAGE_SIZE = 96  # pixels a side: a whole dataset at this size fits into memory
 AT_ONCE = 16  # episodes read between two saves of the cache
@@ -64,8 +68,10 @@ class DiffusionSettings:
         return cls(home / Path(place).expanduser(), config, size, tuple(cameras), proxy)
 
 
-class DiffusionTrainer:
+class DiffusionBackend(OutcomeBackend):
     """Trains runs on their episodes' frames, which are read once and kept in STUDY/demos; alone or as one job."""
+
+    in_process = True
 
     def __init__(self, settings: DiffusionSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
@@ -74,10 +80,19 @@ class DiffusionTrainer:
         cameras = "".join(f"-{name}" for name in settings.cameras)
         self._shelf = FrameShelf(self.folder / "demos" / f"lerobot-{settings.image_size}{cameras}")
 
-    @property
-    def described(self) -> dict[str, Any]:
+    @classmethod
+    def from_request(cls, request: BackendRequest) -> DiffusionBackend:
+        """The backend that a study's `trainer:` and `policy:` describe."""
+        settings = DiffusionSettings.from_mapping(request.settings, request.policy, request.folder.resolve())
+        return cls(settings, request.folder, request.device)
+
+    def describe(self) -> dict[str, Any]:
         """What makes the policies, for the record."""
         return {"kind": "diffusion"}
+
+    def notice(self) -> str:
+        """What a study that names no backend should know of this default."""
+        return f"our own diffusion policy, {self.settings.config.updates:,} updates for each run"
 
     def check(self, episodes: Sequence[str]) -> None:
         """Those whose frames are not kept yet are in the dataset."""
@@ -92,12 +107,10 @@ class DiffusionTrainer:
         table = self._table(run.episodes, progress)
         train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device, episodes=run.episodes)
 
-    def train_many(
-        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
-    ) -> dict[Path, str]:
+    def train_many(self, runs: Sequence[RunSpec], folders: Sequence[Path], context: Context) -> dict[Path, str]:
         """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
 
-        On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+        On a GPU `context.together` policies are in flight together, or as many as its free memory allows.
         """
         from factored_scaling.policies.capacity import train_within
         from factored_scaling.policies.many import Job
@@ -105,8 +118,8 @@ class DiffusionTrainer:
         jobs = [
             Job(run.episodes, self.settings.config, run.seed, folder) for run, folder in zip(runs, folders, strict=True)
         ]
-        table = self._table([id_ for run in runs for id_ in run.episodes], progress)
-        return train_within(table, jobs, progress, self._device, at_once)
+        table = self._table([id_ for run in runs for id_ in run.episodes], context)
+        return train_within(table, jobs, context, self._device, context.together)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """Where the policy lies; a robot is measured by people."""
@@ -115,6 +128,11 @@ class DiffusionTrainer:
 
         described = read_description(folder, NAME)
         return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
+
+    def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings | None:
+        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`."""
+        embedder = self.embedder(context)
+        return None if embedder is None else embedder.embeddings(run, folder)
 
     def embedder(self, progress: Progress) -> DiffusionEmbedder | None:
         """φ of the policies, for studies that name held-out scenes under `proxy`."""
@@ -165,12 +183,16 @@ class DiffusionTrainer:
 
 
 class DiffusionEmbedder:
-    """The vision encoder's view of first observations. Satisfies `ports.Embedder`."""
+    """The vision encoder's embeddings of first observations."""
 
-    def __init__(self, trainer: DiffusionTrainer, settings: ProxySettings, progress: Progress) -> None:
+    def __init__(self, trainer: DiffusionBackend, settings: ProxySettings, progress: Progress) -> None:
         self._trainer = trainer
         self._held_out = settings.held_out
         self._progress = progress
+
+    def embeddings(self, run: RunSpec, folder: Path) -> Embeddings:
+        """Of the run's episodes and of the held-out ones."""
+        return Embeddings(self.embed(folder, run.episodes), self.embed_held_out(folder, run), tuple(self.factors()))
 
     def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
         """One row per episode."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from factored_scaling.backends.command import listener
 from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.process import run_command
+from factored_scaling.backends.protocol import Embeddings
 from factored_scaling.core.checks import shown
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
@@ -88,6 +89,10 @@ class LerobotEmbedder:
         self._environment = environment
         self._device = device
         self._progress = progress
+
+    def embeddings(self, run: RunSpec, folder: Path) -> Embeddings:
+        """Of the run's episodes and of the held-out ones."""
+        return Embeddings(self.embed(folder, run.episodes), self.embed_held_out(folder, run), tuple(self.factors()))
 
     def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
         """One row per episode: the embedding of its first observation."""

@@ -14,13 +14,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factored_scaling.backends.command import CommandSettings, listener
 from factored_scaling.backends.embedder import LerobotEmbedder, ProxySettings
 from factored_scaling.backends.episodes import found_in
-from factored_scaling.backends.outcome import Outcome, measured
+from factored_scaling.backends.outcome import Outcome, OutcomeBackend, measured
 from factored_scaling.backends.process import Hear, outside_environment
+from factored_scaling.backends.protocol import Context, Embeddings
 from factored_scaling.backends.steps import Step
 from factored_scaling.backends.template import fill
 from factored_scaling.core.checks import shown, whole
@@ -29,6 +30,9 @@ from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, RunFailed, UnknownName
 from factored_scaling.io.files import write_text
 from factored_scaling.progress import Progress
+
+if TYPE_CHECKING:
+    from factored_scaling.backends import BackendRequest
 
 OLDEST = (0, 4, 0)  # earlier ones read another layout of datasets
 MISINDEXED = ((0, 4, 4), (0, 5, 1))  # first and last version known to look up wrong frames of selected episodes
@@ -174,7 +178,7 @@ class LerobotSettings:
         )
 
 
-class LerobotTrainer:
+class LerobotBackend(OutcomeBackend):
     """Trains each run with LeRobot and leaves its checkpoint in the run's folder."""
 
     def __init__(self, policy: LerobotPolicy, settings: LerobotSettings, home: Path, device: str | None = None) -> None:
@@ -184,8 +188,14 @@ class LerobotTrainer:
         self.version = lerobot_version(settings.python, settings.common.environment)
         self._device = device
 
-    @property
-    def described(self) -> dict[str, Any]:
+    @classmethod
+    def from_request(cls, request: BackendRequest) -> LerobotBackend:
+        """The backend that a study's `trainer:` describes."""
+        place = request.folder.resolve()
+        settings = LerobotSettings.from_mapping(request.settings, request.policy, place, request.evaluation)
+        return cls(LerobotPolicy.from_mapping(request.policy), settings, place, request.device)
+
+    def describe(self) -> dict[str, Any]:
         """What makes the policies, for the record."""
         return {
             "kind": "lerobot",
@@ -236,6 +246,11 @@ class LerobotTrainer:
             directory = (self.folder / common.directory).resolve()
             step.carry_out(command, directory, environment, listener("", progress), common.patience)
         return outcome.with_evaluation(measured(step, factors))
+
+    def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings | None:
+        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`."""
+        embedder = self.embedder(context)
+        return None if embedder is None else embedder.embeddings(run, folder)
 
     def embedder(self, progress: Progress) -> LerobotEmbedder | None:
         """φ of the policies, for studies that name held-out scenes under `proxy`."""

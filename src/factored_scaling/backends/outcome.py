@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.backends.protocol import Context
 from factored_scaling.backends.steps import Step
 from factored_scaling.core.checks import real, shown, whole
-from factored_scaling.core.trials import Trial
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
 from factored_scaling.io.files import read_json
-from factored_scaling.store import Measurement
+from factored_scaling.progress import Progress
 
 _KEYS = ("policy", "scores", "trials", "metrics", "embeddings")
 _TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
@@ -53,6 +56,22 @@ class Outcome:
             {**self.metrics, **later.metrics},
             later.similarities or self.similarities,
         )
+
+
+class OutcomeBackend(ABC):
+    """What backends share whose program leaves an `Outcome`: it becomes trials and means, and is kept with the run."""
+
+    @abstractmethod
+    def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
+        """The outcome of a trained run; without trials and scores it waits for people."""
+
+    def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Trial | Measurement]:
+        """The program's trials and means; nothing where people are to measure the policy."""
+        outcome = self.outcome(run, folder, context.factors, context)
+        context.policy, context.metrics = outcome.policy, outcome.metrics
+        context.similarities = outcome.similarities
+        yield from outcome.trials
+        yield from outcome.scores
 
 
 def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> Outcome:

@@ -1,4 +1,4 @@
-"""A lab made of a simulator and a policy: it collects, trains, measures and embeds behind the ports.
+"""The simulation backend: collects demonstrations in a simulator, trains, evaluates and embeds our own policy.
 
 An episode's id says all about it: `camera_pose/17` is the demonstration of camera_pose with random seed 17, the same
 on every machine. So frames are a cache that can be deleted, and a study needs to keep ids only.
@@ -7,13 +7,14 @@ on every machine. So frames are a cache that can be deleted, and a study needs t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.backends.protocol import Backend, Context, Embeddings
 from factored_scaling.core.dataset import Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.trials import Trial
@@ -27,12 +28,12 @@ from factored_scaling.sim import Condition, DemoRequest, load_task
 if TYPE_CHECKING:
     import torch
 
-    from factored_scaling.backends.protocol import Collector, Embedder, Evaluator, Trainer
+    from factored_scaling.backends import BackendRequest
     from factored_scaling.policies.remix import RemixResult
 
-    def _behind(lab: Lab) -> tuple[Collector, Trainer, Evaluator, Embedder]:
-        """The ports that a lab is behind; the type checker holds that."""
-        return lab, lab, lab, lab
+    def _satisfies(lab: Lab) -> Backend:
+        """The type checker holds that a lab is a backend."""
+        return lab
 
 
 CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
@@ -44,7 +45,10 @@ NOMINAL = "nominal"
 
 
 class Lab:
-    """One task of a simulator and everything a study asks of it. `folder` holds frames and trained policies."""
+    """The simulation backend: one task of a simulator. `folder` holds frames and trained policies."""
+
+    in_process = True
+    one_core = True
 
     def __init__(self, task: str, folder: Path, device: str = "cpu", image_size: int | None = None) -> None:
         self.task = load_task(task, image_size)
@@ -54,13 +58,21 @@ class Lab:
         self._held_out: tuple[list[Condition], torch.Tensor] | None = None  # with their first frames
 
     @classmethod
-    def of_run(cls, run: RunSpec, folder: Path, device: str = "cpu") -> Lab:
-        """The lab that a run's task and image size ask for."""
-        if run.task is None:
-            raise InvalidInput(
-                "this study names no simulator task", where="task", hint="measure it yourself and `fsc record`"
-            )
-        return cls(run.task, folder, device, run.policy.get("image_size"))
+    def from_request(cls, request: BackendRequest) -> Lab:
+        """The lab of a study's task and image size."""
+        if request.task is None:
+            hint = "measure it yourself and `fsc record`"
+            raise InvalidInput("this study names no simulator task", where="task", hint=hint)
+        lab = cls(request.task, request.folder, request.device or "cpu", request.policy.get("image_size"))
+        for name in request.factors:
+            if name not in lab.task.factors:
+                raise UnknownFactor(name, lab.task.factors, where=f"task {request.task}")
+        try:
+            policy_config(request.policy)
+        except InvalidInput as error:
+            raise error.at("policy") from None
+        evaluation_sizes(request.evaluation, lab.task.settings_per_factor)
+        return lab
 
     def collect(self, order: Mapping[str, int], seed: int, progress: Progress) -> Sequence[Episode]:
         """Demonstrate `order[factor]` episodes per factor, numbered from `seed` on, and keep their frames."""
@@ -99,12 +111,10 @@ class Lab:
         table, config = self._shelf.holding(run.episodes), policy_config(run.policy)
         train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
-    def train_many(
-        self, runs: Sequence[RunSpec], folders: Sequence[Path], progress: Progress, at_once: int | None = None
-    ) -> dict[Path, str]:
+    def train_many(self, runs: Sequence[RunSpec], folders: Sequence[Path], context: Context) -> dict[Path, str]:
         """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
 
-        On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+        On a GPU `context.together` policies are in flight together, or as many as its free memory allows.
         """
         from factored_scaling.policies.capacity import train_within
         from factored_scaling.policies.many import Job
@@ -114,8 +124,8 @@ class Lab:
             for run, folder in zip(runs, folders, strict=True)
         ]
         episodes = [id_ for run in runs for id_ in run.episodes]
-        self._demonstrate(episodes, progress)
-        return train_within(self._shelf.holding(episodes), jobs, progress, self.device, at_once)
+        self._demonstrate(episodes, context)
+        return train_within(self._shelf.holding(episodes), jobs, context, self.device, context.together)
 
     def fingerprint(self, folder: Path) -> str:
         """A digest of the weights of the policy in `folder`."""
@@ -123,23 +133,25 @@ class Lab:
 
         return str(read_description(folder, "policy")["tensors_digest"])
 
-    def evaluate(self, run: RunSpec, folder: Path, done: Collection[str], progress: Progress) -> Iterator[Trial]:
+    def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Trial]:
         """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
-        for _, trial in self.evaluate_many([run], [folder], [done], progress):
+        for _, trial in self.evaluate_many([run], [folder], [context]):
             yield trial
 
     def evaluate_many(
-        self, runs: Sequence[RunSpec], folders: Sequence[Path], done: Sequence[Collection[str]], progress: Progress
+        self, runs: Sequence[RunSpec], folders: Sequence[Path], contexts: Sequence[Context]
     ) -> Iterator[tuple[int, Trial]]:
-        """Roll several policies out side by side; yields (which run, trial). Scores are those of one at a time.
+        """Roll several policies out side by side; yields (index of the run, trial). Scores are those of one at a time.
 
-        The runs must share evaluation and policy settings, as those of one study do.
+        The runs must share evaluation and policy settings, as those of one study do. The first context hears of the
+        progress of all.
         """
         from factored_scaling.policies.diffusion import load_policy
         from factored_scaling.policies.inference import Sampler, Team
 
         if any((run.evaluation, run.policy) != (runs[0].evaluation, runs[0].policy) for run in runs):
             raise InvalidInput("runs with different evaluation or policy settings cannot be rolled out together")
+        progress, done = contexts[0], [context.done for context in contexts]
         samplers = [Sampler(load_policy(folder, self.device)) for folder in folders]
         execute = samplers[0].policy.config.execute
         conditions = self.conditions(runs[0].evaluation)
@@ -178,7 +190,12 @@ class Lab:
             for factor in factors
         ]
 
-    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings:
+        """The policy's embeddings of the run's episodes and of the held-out initial observations."""
+        factors = tuple(condition.factor for condition in self.conditions(run.evaluation))
+        return Embeddings(self.embed_episodes(folder, run.episodes), self.embed_held_out(folder, run), factors)
+
+    def embed_episodes(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
         """The policy's embedding of each episode's first observation."""
         from factored_scaling.policies.diffusion import load_policy
 

@@ -18,16 +18,15 @@ from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Result, result_of_tallies
-from factored_scaling.errors import InvalidInput, RunFailed
+from factored_scaling.errors import InvalidInput
 from factored_scaling.io.files import write_spec
 from factored_scaling.machine import limit_threads
 from factored_scaling.model.recommend import Recommendation, predicted_score, recommend
 from factored_scaling.progress import Progress
+from factored_scaling.runner.events import Event
+from factored_scaling.runner.run import run_study
 from factored_scaling.study import Study
 from factored_scaling.study.proxy import proxy_results
-
-# Carries out a study's pending runs; False when stopped by the user.
-WorkOff = Callable[[Study, Path, Path], bool]
 
 
 @dataclass(frozen=True)
@@ -81,13 +80,21 @@ class Stop(Exception):
 
 
 class Loop:
-    """One replicate in one folder."""
+    """One replicate in one folder. `workers` and `on_event` are those of `run_study`."""
 
-    def __init__(self, folder: Path, settings: LoopSettings, work_off: WorkOff, progress: Progress) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: LoopSettings,
+        progress: Progress,
+        workers: int | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
         self.folder = folder
         self.settings = settings
-        self._work_off = work_off
         self._progress = progress
+        self._workers = workers
+        self._on_event = on_event
         policy_config(settings.policy)  # a mistake in the settings is told before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
@@ -114,7 +121,7 @@ class Loop:
             with self.study(construction) as study:
                 study.plan()
         with self.study() as study:
-            self._work(study, "study.db")
+            self._work(study)
 
     def recommend(self, cell: Cell) -> tuple[Recommendation, StudySpec, Results]:
         """The cell's allocation, from measured or proxy scores."""
@@ -140,7 +147,7 @@ class Loop:
                 for name, count in answer.allocation.items():
                     chosen += [f"{name}/{start + index}" for index in range(count)]
                 runs[cell] = after.add_training_set(chosen, self.settings.seed)
-            self._work(after, "outcomes.db")
+            self._work(after)
             tallies = after.store.tallies(after.id, list(runs.values()))
             results = {cell: result_of_tallies(tallies.get(run, [])) for cell, run in runs.items()}
         return [
@@ -178,13 +185,12 @@ class Loop:
             study.extend(missing, planned=False)
         return study
 
-    def _work(self, study: Study, database: str) -> None:
-        if not self._work_off(study, self.folder / database, self.folder):
+    def _work(self, study: Study) -> None:
+        device = self.settings.device
+        summary = run_study(study, self.folder, workers=self._workers, device=device, on_event=self._on_event)
+        if summary.stopped:
             raise Stop
-        failed = [run for run in study.runs() if run.state == "failed"]
-        if failed:
-            hint = "`fsc runs` shows all; the log says more"
-            raise RunFailed(f"{len(failed)} runs failed, the first: {failed[0].error}", hint=hint)
+        summary.raise_for_failures()
 
     def _remix_weights(self, study: Study) -> dict[str, float]:
         """Re-Mix's weights, learned on first use."""

@@ -243,6 +243,7 @@ def build_table(
     Rows are written after every group of policies, so a table can be filled over several calls. Frames and policies
     lie in `work`; a policy is removed once it is measured.
     """
+    from factored_scaling.backends.protocol import Context
     from factored_scaling.backends.simulation import Lab
 
     lab = Lab(settings.task, work, device, settings.policy.get("image_size"))
@@ -258,11 +259,12 @@ def build_table(
         progress(start, len(missing), "policies")
         runs = [_run(settings, names, composition) for composition in batch]
         folders = [work / "policies" / run.digest for run in runs]
-        failures = lab.train_many(runs, folders, _within(progress, start, len(missing)), at_once)
+        context = Context(_within(progress, start, len(missing)), device, together=at_once)
+        failures = lab.train_many(runs, folders, context)
         kept = [index for index, place in enumerate(folders) if place not in failures]
         trials: list[list[Trial]] = [[] for _ in kept]
         chosen, places = [runs[i] for i in kept], [folders[i] for i in kept]
-        for index, trial in lab.evaluate_many(chosen, places, [()] * len(kept), _within(progress, start, len(missing))):
+        for index, trial in lab.evaluate_many(chosen, places, [context] * len(kept)):
             trials[index].append(trial)
         for index, found in zip(kept, trials, strict=True):
             rows[batch[index].id] = _row(batch[index], names, found, _loss(folders[index]))

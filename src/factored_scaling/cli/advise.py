@@ -86,7 +86,6 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     help="response-model: one model of every score, default of auto. "
     "power-law: the paper's curves, default of the others.",
 )
-@click.option("--half-up", is_flag=True, help="top-half takes ⌈C/2⌉ combinations instead of ⌊C/2⌋.")
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
@@ -112,7 +111,6 @@ def recommend_command(
     budget: int,
     strategy: str,
     fit: str | None,
-    half_up: bool,
     save: bool,
     partial: bool,
     weights: Path | None,
@@ -156,7 +154,7 @@ def recommend_command(
     spec = spec if held is None else held.spec
     learned = target.remix_weights(weights, strategy)
     with _placed(results, weights):
-        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, half_up=half_up, proxy=stand_ins)
+        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, proxy=stand_ins)
     if save:
         with target.study() as opened:
             kept = answer.to_mapping() | ({} if held is None else held.chosen(answer, seed))

@@ -8,7 +8,7 @@ import click
 
 from factored_scaling.cli.advise import results_argument
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, say
-from factored_scaling.cli.target import Target, listed, study_argument
+from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.acquisition import Advice, Step, advise
@@ -78,6 +78,8 @@ def next_command(
         print_table("What measuring more would add", columns, _rows(spec, advice, priced))
     print_text(_verdict(advice))
     if added:
+        from factored_scaling.runner.run import listed
+
         them = "it" if len(added) == 1 else "them"
         say(f"added as {listed(added)}; `fsc run` or `fsc record` fills {them}")
 

@@ -128,12 +128,12 @@ def all_frames(study: Study, folder: Path, device: str) -> FrameTable:
 
         return Lab(spec.task, folder, device, spec.policy.get("image_size")).frames(ids, Bars.single)
     if spec.dataset is not None:
-        from factored_scaling.backends.diffusion import DiffusionSettings, DiffusionTrainer
+        from factored_scaling.backends.diffusion import DiffusionBackend, DiffusionSettings
 
         # another trainer's policy may say nothing of pictures, or otherwise
         seen = {key: spec.policy[key] for key in ("image_size", "cameras") if key in spec.policy}
         settings = DiffusionSettings.from_mapping({"dataset": spec.dataset}, seen, folder.resolve())
-        table = DiffusionTrainer(settings, folder, device).frames(ids, Bars.single)
+        table = DiffusionBackend(settings, folder, device).frames(ids, Bars.single)
         return replace(table, factors=tuple(episode.factor for episode in episodes))
     raise InvalidInput(
         "this study names no dataset and no simulator task", where="dataset", hint="pass weights of your own: --weights"

@@ -207,15 +207,15 @@ def _loader(
 
 def _by_label(place: str, device: str | None, seed: int, python: str | None) -> dict[str, Callable[[], Served]]:
     """The policies of a study's blind evaluation, by label."""
-    from factored_scaling.backends import trainer_settings
+    from factored_scaling.backends import backend_settings
     from factored_scaling.cli.target import Target
-    from factored_scaling.runner.worker import run_folder
+    from factored_scaling.runner.options import run_folder
     from factored_scaling.scoring.session import Scoring
 
     target = Target.parse(place)
     home = target.folder or Path.cwd()
     with target.study() as opened:
-        settings = trainer_settings(opened.spec)
+        settings = backend_settings(opened.spec)
         if python is None and settings.get("kind") == "lerobot" and isinstance(settings.get("python"), str):
             python = str(home / Path(settings["python"]).expanduser())
         environment = settings.get("environment", {})

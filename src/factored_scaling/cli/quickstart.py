@@ -93,19 +93,13 @@ def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
 def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop:
     """A loop whose runs are carried out here, with progress bars."""
     from factored_scaling.bench.loop import Loop
-    from factored_scaling.cli.run import Bars, work_off
+    from factored_scaling.cli.run import Bars
     from factored_scaling.policies.capacity import check_device
-    from factored_scaling.runner.worker import WorkOptions
-    from factored_scaling.study import Study
 
     check_device(settings.device)
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
-
-    def work(study: Study, address: Path, place: Path) -> bool:
-        return work_off(study, address, place, WorkOptions(device=settings.device), workers)
-
-    return Loop(folder, settings, work, Bars.single)
+    return Loop(folder, settings, Bars.single, workers, Bars().hear)
 
 
 def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:

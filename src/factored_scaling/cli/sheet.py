@@ -20,7 +20,7 @@ from factored_scaling.cli.show import (
     with_interval,
     write_out,
 )
-from factored_scaling.cli.target import Target, mixed_settings, study_argument
+from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
                 )
         else:
             scoring = Scoring.begin(opened, [opened.find_run(run).id for run in runs] or None, seed)
-            if mixed := mixed_settings(opened, [standing.run for standing in scoring.standings()]):
+            from factored_scaling.runner.run import mixed_settings
+
+            if mixed := mixed_settings(opened.spec, [standing.run for standing in scoring.standings()]):
                 print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])
         for form in forms:
             _write(_place(target, f"evaluate-{scoring.number}", out, form), evaluation_text(scoring, form))

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.trials import Interval
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_ESCAPES = str.maketrans({"\n": r"\n", "\t": r"\t"})
 
 
 def json_option(command: Command) -> Command:
@@ -79,12 +80,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     if title:
         print_heading(title)
         say()
-    _print_row(header, widths, right, bottom=True)
     rule = (("─" if column else " ") * width for column, width in zip(columns, widths, strict=True))
-    say("  ".join(rule).rstrip())
-    for cells in body:
-        _print_row(cells, widths, right)
-    say()
+    lines = [*_lines(header, widths, right, bottom=True), "  ".join(rule).rstrip()]
+    lines += [line for cells in body for line in _lines(cells, widths, right)]
+    click.echo("\n".join([*lines, ""]))  # the cells are printable
 
 
 def print_heading(text: str) -> None:
@@ -120,7 +119,10 @@ def with_interval(mean: float, interval: Interval) -> str:
     return f"{percent(mean)} ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
 
 
-def _print_row(cells: Sequence[list[str]], widths: Sequence[int], right: Sequence[bool], bottom: bool = False) -> None:
+def _lines(
+    cells: Sequence[list[str]], widths: Sequence[int], right: Sequence[bool], bottom: bool = False
+) -> Iterator[str]:
+    """The lines of one row; cells of fewer lines than others stand at the top, or at the `bottom`."""
     height = max((len(lines) for lines in cells), default=0)
     for number in range(height):
         parts = []
@@ -129,13 +131,12 @@ def _print_row(cells: Sequence[list[str]], widths: Sequence[int], right: Sequenc
             text = lines[index] if 0 <= index < len(lines) else ""
             space = " " * (width - _cells(text))
             parts.append(space + text if to_right else text + space)
-        say("  ".join(parts).rstrip())
+        yield "  ".join(parts).rstrip()
 
 
 def _shown(cells: Sequence[str]) -> list[str]:
     """Cells of one line each."""
-    escapes = str.maketrans({"\n": r"\n", "\t": r"\t"})
-    return [printable(hide_passwords(cell)).translate(escapes) for cell in cells]
+    return [cell if cell.isalnum() else printable(hide_passwords(cell)).translate(_ESCAPES) for cell in cells]
 
 
 def _widths(header: Sequence[list[str]], body: Sequence[Sequence[list[str]]]) -> list[int]:

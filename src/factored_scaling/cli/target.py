@@ -18,7 +18,6 @@ from factored_scaling.errors import InvalidInput, NotEnoughData, StudyExists, St
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results
     from factored_scaling.model.hindsight import Hindsight
-    from factored_scaling.store import RunRow
     from factored_scaling.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,11 +136,13 @@ class Target:
             if required:
                 raise NotEnoughData("no scores: nothing is recorded yet", hint="give a RESULTS.csv after the study")
             return spec, Results()
+        from factored_scaling.runner.run import mixed_settings
+
         with self.study() as study:
             spec, runs = study.spec, study.runs()
             results, unfinished = study.results(partial, runs), study.unfinished(runs)
             waiting = any(run.state == "trained" for run in runs)
-            mixed = mixed_settings(study, [run for run in runs if run.trials or run.scores])
+            mixed = mixed_settings(spec, [run for run in runs if run.trials or run.scores])
         if required and not results.rows:
             hint = "`fsc runs STUDY` shows what is pending"
             if waiting:
@@ -214,33 +215,19 @@ def _check_round(
             )
 
 
-def listed(ids: Sequence[int]) -> str:
-    """Runs by their ids, in few words."""
-    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    return f"run {some}" if len(ids) == 1 else f"runs {some}"
-
-
 def planned_anew(study: Study) -> None:
     """Plan as study.yaml is now, and tell which runs of an earlier plan that took back."""
+    from factored_scaling.runner.run import listed
+
     gone = study.replan()
     if gone:
         told = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} taken back, without scores"
         say(f"study.yaml has changed: {told}", err=True)
 
 
-def mixed_settings(study: Study, runs: Sequence[RunRow]) -> str:
-    """What to tell where some of these runs were planned with other settings than the study has now, and some not."""
-    from factored_scaling.core.design import run_on
-
-    now = run_on(study.spec, (), 0).settings
-    other = [run for run in runs if run.settings != now]
-    if len(other) in (0, len(runs)):
-        return ""
-    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
-    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
-
-
 def _left_out(ids: list[int]) -> str:
+    from factored_scaling.runner.run import listed
+
     if len(ids) == 1:
         return f"{listed(ids)} has scores but is not finished and is left out (--partial uses it)"
     return f"{listed(ids)} have scores but are not finished and are left out (--partial uses them)"

@@ -46,14 +46,13 @@ def ranked(gains: Sequence[float]) -> list[int]:
     return sorted(range(len(gains)), key=lambda index: -float(f"{gains[index]:.11e}"))
 
 
-def included(gains: Sequence[float], strategy: str, half_up: bool = False) -> list[int]:
+def included(gains: Sequence[float], strategy: str) -> list[int]:
     """The combinations that `top`, `top-half` or `all` spend on, best first."""
     order = ranked(gains)
     if strategy == "top":
         return order[:1]
     if strategy == "top-half":
-        half = -(-len(order) // 2) if half_up else len(order) // 2
-        return order[: max(1, half)]
+        return order[: max(1, len(order) // 2)]
     return order
 
 

@@ -202,8 +202,10 @@ class StudySpec:
             raise InvalidInput(f"expected a mapping, not {_kind(data)}", hint="a study starts with `factors:`")
         known = tuple(cls.__dataclass_fields__)
         for key in data:
-            if key not in known:
+            if key not in (*known, "backend"):
                 raise UnknownKey(str(key), known, where=str(key))
+        if "backend" in data:
+            data = _with_backend(data)
         if "factors" not in data:
             raise InvalidInput("no factors", where="factors", hint="list each factor with its number of demos")
         return cls(**data)
@@ -212,6 +214,16 @@ class StudySpec:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
         settings = ("policies", "dataset", "task", "policy", "evaluation", "trainer", "scoring")
         return {key: getattr(self, key) for key in (*order, *settings)}
+
+
+def _with_backend(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`backend:` is another name of `trainer:`; a text is its kind."""
+    rest = {key: value for key, value in data.items() if key != "backend"}
+    if "trainer" in rest:
+        what = "`backend:` and `trainer:` are two names of one setting"
+        raise InvalidInput(what, where="backend", hint="remove one of them")
+    given = data["backend"]
+    return {**rest, "trainer": {"kind": given} if isinstance(given, str) else given}
 
 
 @dataclass(frozen=True, slots=True)

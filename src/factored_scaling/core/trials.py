@@ -16,6 +16,7 @@ from factored_scaling.errors import InvalidInput
 
 Z95 = 1.959963984540054  # the 97.5% point of the standard normal
 ALL_FACTORS = "*"  # a trial in which every factor was varied at once
+MOST_TRIALS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,23 @@ class Trial:
             raise InvalidInput(what, where=where, hint='write for example ("lighting",)')
         object.__setattr__(self, "score", score)
         object.__setattr__(self, "factor", tuple(self.factor))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A mean score that arrived without its trials. `source` says from where; with `factor` it names the row."""
+
+    score: float
+    trials: int | None = None
+    factor: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
+            hint = percentage(real(self.score) or 0.0)
+            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}", hint=hint)
+        if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
+            raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")
 
 
 class Tally(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from factored_scaling.core.allocation import check_budget, curve_tiers, included, mean_cost, ranked, spend
-from factored_scaling.core.baselines import BASELINES, cubed_failure_tiers, equal_tiers, greedy_tiers, remix_tiers
+from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.checks import named
 from factored_scaling.core.curves import Curve, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
@@ -17,6 +17,7 @@ from factored_scaling.errors import NotEnoughData, UnknownName
 from factored_scaling.model.estimate import Estimate
 from factored_scaling.model.identifiability import identifiability_warnings
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior
+from factored_scaling.model.strategies import Strategy, StrategyInput, load_strategy, tiers_of
 from factored_scaling.model.summary import ModelSummary, combination_gains, summarize_posterior
 
 STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
@@ -26,12 +27,6 @@ FITS = (RESPONSE_MODEL, POWER_LAW)
 STANDS_OUT = 0.8
 # Names of the alternatives to which a recommended allocation is compared.
 ALTERNATIVES = {"equal": "an equal split", "best": "the best alternative", "top": "the paper's Top"}
-
-
-class UnknownStrategy(UnknownName):
-    """A strategy other than the known ones."""
-
-    kind = "strategy"
 
 
 class UnknownAlternative(UnknownName):
@@ -209,11 +204,10 @@ def recommend(
     spec: StudySpec,
     results: Results,
     budget: int,
-    strategy: str = "auto",
+    strategy: str | Strategy = "auto",
     fit: str | None = None,
     *,
     weights: Mapping[str, float] | None = None,
-    half_up: bool = False,
     proxy: Results | None = None,
     posterior: Posterior | None = None,
     seed: int = 0,
@@ -224,13 +218,16 @@ def recommend(
     is not likely enough to match one; with `fit="power-law"` it chooses between `top` and `all` by how clearly the best
     combination stands out. `top`, `top-half` and `all` follow the paper's curves (`fit="power-law"`, their default) or
     the response model's gain of each combination. `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`)
-    are the baselines. With costs, the budget counts cost units. `half_up` makes `top-half` round up, as the paper's
-    algorithm box does. `proxy` holds offline scores for the response model; `posterior` is one that was fitted to these
-    results before.
+    are the baselines. A name that another package registered, `package.module:function` and a function of a
+    `StrategyInput` work as well. With costs, the budget counts cost units. `proxy` holds offline scores for the
+    response model; `posterior` is one that was fitted to these results before.
     """
     budget = check_budget(budget)
-    if named(strategy) not in STRATEGIES:
-        raise UnknownStrategy(named(strategy), STRATEGIES, where="strategy")
+    rule = None
+    if callable(strategy):
+        rule, strategy = strategy, getattr(strategy, "__name__", "function")
+    elif named(strategy) not in STRATEGIES:
+        rule = load_strategy(named(strategy), STRATEGIES)
     fit = fit if fit is not None else RESPONSE_MODEL if strategy == "auto" else POWER_LAW
     if named(fit) not in FITS:
         raise UnknownFit(named(fit), FITS, where="fit")
@@ -246,7 +243,7 @@ def recommend(
         curves, warnings = fit_curves(spec, results)
         reports = report_curves(spec, curves, budget, seed)
     except NotEnoughData:
-        if strategy not in BASELINES and posterior is None:
+        if rule is None and strategy not in BASELINES and posterior is None:
             raise
     if posterior is not None and strategy == "auto":
         warnings = ()  # which policies lie on no curve matters to the curves alone
@@ -257,8 +254,9 @@ def recommend(
         gains = gains_of(spec, reports, budget) if posterior is None else combination_gains(posterior, budget)
         if strategy == "auto":
             chosen = "top" if reports[ranked(gains)[0]].best >= STANDS_OUT else "all"
-        tiers, more = _tiers(spec, results, chosen or strategy, gains, weights, half_up)
-        spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *more)
+        given = StrategyInput(spec, results, budget, posterior, weights, gains or None)
+        tiers = tiers_of(rule or load_strategy(chosen or strategy), given)
+        spending, warnings = spend(spec.factors, tiers, budget), (*warnings, *given.warnings)
         even = tiers == equal_tiers(spec)
     if even:
         warnings = (*warnings, *_unreached(spec, spending.demos, budget))
@@ -277,33 +275,6 @@ def gains_of(spec: StudySpec, reports: Sequence[CurveReport], budget: int) -> li
     """Slope per unit of cost of every curve: what the combinations are ranked by."""
     costs = [mean_cost(spec, report.curve.combination) for report in reports]
     return [report.curve.slope(budget / cost) / cost for report, cost in zip(reports, costs, strict=True)]
-
-
-def _tiers(
-    spec: StudySpec,
-    results: Results,
-    strategy: str,
-    gains: Sequence[float],
-    weights: Mapping[str, float] | None,
-    half_up: bool,
-) -> tuple[list[dict[str, float]], tuple[str, ...]]:
-    """Weights per factor for the rules that spend in proportion, and warnings."""
-    if strategy == "equal":
-        return equal_tiers(spec), ()
-    if strategy == "greedy":
-        return greedy_tiers(spec, results), ()
-    if strategy == "cubed-failure":
-        return cubed_failure_tiers(spec, results), ()
-    if strategy == "remix":
-        return remix_tiers(spec, weights), ()
-    warnings: tuple[str, ...] = ()
-    if len(gains) == 1 and len(spec.factors) > 1:
-        warnings = ("all factors share one curve, which cannot rank them; construction one gives each its own",)
-    picked = included(gains, strategy, half_up)
-    if any(gains[index] > 0 for index in picked):
-        return curve_tiers(spec, gains, picked), warnings
-    text = "no curve rises, so the curves do not rank factors; the budget is split equally"
-    return equal_tiers(spec), (*warnings, text)
 
 
 def _papers(spec: StudySpec, reports: tuple[CurveReport, ...], budget: int) -> dict[str, dict[str, int]]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factored_scaling.core.allocation import curve_tiers, included, spend
+from factored_scaling.core.allocation import included
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.io.atomic import write_whole
 from factored_scaling.model.recommend import CurveReport, Recommendation, gains_of
@@ -83,14 +83,8 @@ def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str,
     if not reports or recommendation.fit != "power-law" or recommendation.strategy not in ("top", "top-half", "all"):
         return ()
     gains = gains_of(spec, recommendation.curves, recommendation.budget)
-    # The recommendation does not say how it rounded the half; the rounding that gives its allocation is the one.
-    for half_up in (False, True):
-        chosen = [index for index in included(gains, recommendation.strategy, half_up) if gains[index] > 0]
-        if chosen and spend(spec.factors, curve_tiers(spec, gains, chosen), recommendation.budget).demos == (
-            recommendation.allocation
-        ):
-            return tuple(reports[index].curve.combination.label for index in chosen)
-    return ()
+    chosen = [index for index in included(gains, recommendation.strategy) if gains[index] > 0]
+    return tuple(reports[index].curve.combination.label for index in chosen)
 
 
 def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[tuple[int, CurveReport]]:

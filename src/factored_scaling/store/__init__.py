@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from factored_scaling.core.trials import Measurement
 from factored_scaling.store.rows import (
     AttemptRow,
     Document,
@@ -9,7 +10,6 @@ from factored_scaling.store.rows import (
     Entry,
     EntryRow,
     EvaluationRow,
-    Measurement,
     Planned,
     QueuedTrial,
     RoundRow,

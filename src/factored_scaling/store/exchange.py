@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from factored_scaling.core.checks import shown
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.trials import Trial
+from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.errors import FscError, InvalidInput
 from factored_scaling.store import studies
 from factored_scaling.store.format import (
@@ -33,7 +33,6 @@ from factored_scaling.store.format import (
     checked,
 )
 from factored_scaling.store.results import score_values, trial_values
-from factored_scaling.store.rows import Measurement
 from factored_scaling.store.runs import rows_by_run, spec_values
 from factored_scaling.store.schema import (
     attempts,

@@ -11,10 +11,10 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import MOST_TRIALS
 from factored_scaling.errors import FscError, InvalidInput
 from factored_scaling.store.rows import (
     LONGEST_NAME,
-    MOST_TRIALS,
     EntryKind,
     Outcome,
     QueueState,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, insert, select
 
-from factored_scaling.core.trials import Tally
+from factored_scaling.core.trials import Measurement, Tally
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, results, runs, studies
-from factored_scaling.store.rows import Measurement, Planned, RunRow
+from factored_scaling.store.rows import Planned, RunRow
 from factored_scaling.store.schema import rounds, scores
 from factored_scaling.store.schema import runs as runs_table
 

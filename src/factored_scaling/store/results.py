@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
-from factored_scaling.core.trials import Tally, Trial
+from factored_scaling.core.trials import Measurement, Tally, Trial
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost
-from factored_scaling.store.rows import LONGEST_NAME, Document, Measurement, checked_text, to_json
+from factored_scaling.store.rows import LONGEST_NAME, Document, checked_text, to_json
 from factored_scaling.store.runs import require, rows_by_run
 from factored_scaling.store.schema import runs, scores, trials
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from factored_scaling.core.checks import percentage, real
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
@@ -23,7 +22,6 @@ QueueState = Literal["open", "scored", "skipped"]
 EntryKind = Literal["score", "skip", "undo", "note"]
 Document = tuple[str, str, Any]  # kind, key and body
 LONGEST_NAME = 400  # characters; PostgreSQL refuses index entries above some 2,700 bytes
-MOST_TRIALS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +108,6 @@ class AttemptRow:
     ended: float
     outcome: Outcome
     error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A mean score that arrived without its trials. `source` says from where; with `factor` it names the row."""
-
-    score: float
-    trials: int | None = None
-    factor: tuple[str, ...] = ()
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
-            hint = percentage(real(self.score) or 0.0)
-            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}", hint=hint)
-        if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
-            raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Tally, Trial
+from factored_scaling.core.trials import Measurement, Tally, Trial
 from factored_scaling.io.atomic import take_name
 from factored_scaling.store import (
     creation,
@@ -36,7 +36,6 @@ from factored_scaling.store.rows import (
     Entry,
     EntryRow,
     EvaluationRow,
-    Measurement,
     Planned,
     QueuedTrial,
     QueueSummary,
@@ -114,6 +113,16 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def address(self) -> str:
+        """What opens this store again, its password included: for workers, not for messages."""
+        return self._database.url.render_as_string(hide_password=False)
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None with a server."""
+        return Path(self._database.place) if self._database.is_sqlite else None
 
     @property
     def place(self) -> str:

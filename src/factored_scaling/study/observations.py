@@ -1,50 +1,17 @@
-"""What is said of runs: trials and means as callers tell them, rows of a file, and back again as rows."""
+"""Measured means as rows of a file and as rows of results, and the runs that they belong to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from factored_scaling.core.checks import real, shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import PlannedRun, run_specs
 from factored_scaling.core.results import Results, Row, distinct
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Tally, Trial, mean_of
-from factored_scaling.errors import InvalidInput, UnknownFactor
-from factored_scaling.store import Measurement, RunRow
-
-# What a caller may tell of a run: one mean score, scores of single trials, trials, or any of the first two per factor.
-Told = float | Sequence[float] | Sequence[Trial] | Mapping[str, "float | Sequence[float]"]
-
-
-def check_factors(factor: Sequence[str], spec: StudySpec) -> None:
-    """Every factor that is named is one of the study; `*` stands for all."""
-    for name in factor:
-        if name != "*" and name not in spec.names:
-            raise UnknownFactor(name, spec.names)
-
-
-def read_told(outcome: Told, spec: StudySpec) -> tuple[list[Trial], list[Measurement]]:
-    """Trials and means of whatever a caller told."""
-    parts: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else {"": outcome}
-    trials: list[Trial] = []
-    means: list[Measurement] = []
-    for name, part in parts.items():
-        factor = tuple(name.split("+")) if name else ()
-        check_factors(factor, spec)
-        mean = float(part) if isinstance(part, bool) else real(part)
-        if mean is not None:
-            means.append(Measurement(mean, None, factor, "told"))
-        elif isinstance(part, str | bytes | Mapping) or not isinstance(part, Iterable):
-            raise InvalidInput(f"expected a score or scores, not {shown(part)}", where=name)
-        else:
-            key = f"told/{name}" if name else "told"
-            trials += [t if isinstance(t, Trial) else Trial(f"{key}/{k}", t, factor) for k, t in enumerate(part)]
-    for trial in trials:
-        check_factors(trial.factor, spec)
-    return trials, means
+from factored_scaling.core.trials import Measurement, Tally, mean_of
+from factored_scaling.errors import InvalidInput
+from factored_scaling.store import RunRow
 
 
 def measured(

@@ -2,76 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode
-from factored_scaling.core.design import PlannedRun, RunSpec, plan, run_on, run_spec
+from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Result, Tally, Trial, result_of, tally
-from factored_scaling.errors import InvalidInput, LeaseLost, StudyMissing, UnknownFactor
+from factored_scaling.core.trials import Measurement, Tally, tally
+from factored_scaling.errors import InvalidInput, StudyMissing, UnknownFactor
 from factored_scaling.model.hindsight import Hindsight, hindsight
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
-from factored_scaling.store import Document, Measurement, RoundRow, RunRow, Store, WholeRun
-from factored_scaling.study.observations import (
-    Told,
-    by_training_set,
-    check_factors,
-    fresh,
-    matching_run,
-    means_of,
-    measured,
-    read_told,
-    rows_of,
-)
+from factored_scaling.runner.outcomes import Outcome, check_factors
+from factored_scaling.runner.queue import Run, RunQueue
+from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
+from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured, rows_of
+
+if TYPE_CHECKING:  # opening a study loads no backend
+    from factored_scaling.backends import Backend
+    from factored_scaling.runner.events import Event
+    from factored_scaling.runner.run import RunSummary
 
 PLAN = "plan"  # kind of the documents that say which runs a round planned last
-DAY = 24 * 3600.0
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run that was asked for: train on `episodes` with `seed`, measure, and tell the study under `id`."""
-
-    id: int
-    spec: RunSpec
-    demos: dict[str, int]
-    lease_token: int
-
-    @property
-    def episodes(self) -> tuple[str, ...]:
-        """Ids of the demonstrations to train on."""
-        return self.spec.episodes
-
-    @property
-    def seed(self) -> int:
-        """The training seed."""
-        return self.spec.seed
-
-
-class Study:
-    """One study in a store. Several processes may hold the same study; none takes a run that another one has.
-
-    Calls about a run that this object asked for (`ask`, `take`) are made under its lease: once somebody else has taken
-    the run, they raise LeaseLost, however often they are repeated, until the run is asked for again. Calls about a run
-    that this object never asked for, or whose lease it ended itself by `tell`, `conclude`, `finish` or `trained`, are
-    made by hand: a person decides, and whoever works on the run loses it.
-    """
+class Study(RunQueue):
+    """One study in a store: its plan, runs and results, and the recommendations that follow from them."""
 
     def __init__(self, store: Store, id_: int, settings: StudySpec | None = None) -> None:
-        self.store = store
-        self.id = id_
+        super().__init__(store, id_)
         self._settings = settings
-        self._tokens: dict[int, int] = {}
 
     @classmethod
     def create(
@@ -116,18 +80,6 @@ class Study:
         """Open a study by its number in the database, as worker processes do."""
         return cls(Store.open(address, create=False), id_)
 
-    def __enter__(self) -> Study:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self.store.close()
-
     @property
     def round(self) -> RoundRow:
         """The current turn of the crank."""
@@ -163,12 +115,15 @@ class Study:
         Runs that are under way, trained or measured stay, as do those that were added one by one. Returns the ids of
         those gone.
         """
-        wanted, number = {run.spec.digest for run in self.plan()}, self.round.index
+        round_ = self.round
+        number, before = round_.index, self.store.document(self.id, PLAN, str(round_.index))
+        if before is None and self._spec_in(round_) == round_.spec and self.store.digests(self.id, number):
+            return []  # as the round began
+        wanted = {run.spec.digest for run in self.plan()}
         other = self.store.digests(self.id, number) - wanted
-        kept = self.store.document(self.id, PLAN, str(number))
-        if kept is None and not other:
+        if before is None and not other:
             return []
-        known = kept["runs"] if kept is not None else [run.spec.digest for run in plan(self.round.spec, self.dataset)]
+        known = before["runs"] if before is not None else [run.spec.digest for run in plan(round_.spec, round_.dataset)]
         if not wanted <= set(known):
             self.store.put_document(self.id, PLAN, str(number), {"runs": sorted({*known, *wanted})})
         stale = other & set(known)
@@ -192,9 +147,84 @@ class Study:
         run = run_on(spec, episodes, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
 
-    def runs(self) -> list[RunRow]:
-        """A snapshot of all runs, in the order to train them."""
-        return self.store.runs(self.id)
+    def run(
+        self,
+        function: Callable[[Run], Outcome] | None = None,
+        *,
+        backend: Backend | str | Mapping[str, Any] | None = None,
+        executor: str = "local",
+        workers: int | None = None,
+        device: str | None = None,
+        together: int | None = None,
+        attempts: int = 2,
+        lease_seconds: float = 60.0,
+        retry_failed: bool = False,
+        folder: str | Path | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        **resources: Any,
+    ) -> RunSummary:
+        """Train and measure every pending run; called again, go on where it stopped.
+
+        Parameters
+        ----------
+        function
+            Trains and measures one run and returns what `tell` takes. With several workers it runs in threads.
+        backend
+            Instead of a function: an object with `train` and `evaluate`, a registered name, `package.module:Class`, or
+            a mapping with `kind` and its settings. By default what study.yaml names.
+        executor
+            Where workers run, by registered name or `package.module:Class`; `resources` are passed to it.
+        workers
+            How many; by default the executor decides.
+        device
+            `cpu`, `cuda`, `cuda:1`, …: where networks are trained.
+        together
+            Runs that a worker takes as one job, where the backend can.
+        attempts
+            Tries before a run stays failed.
+        lease_seconds
+            Seconds without a heartbeat after which a worker counts as dead.
+        retry_failed
+            Also take runs that failed before.
+        folder
+            Where checkpoints and logs are kept; by default the folder of the database file, else the current one.
+        on_event
+            Called with `Started`, `RunProgress`, `RunEnded`, `Warned` and `Finished` events, in this thread.
+
+        Raises
+        ------
+        RunFailed
+            When runs have failed; the others are done.
+        KeyboardInterrupt
+            When stopped by Ctrl-C; what was recorded is kept.
+        """
+        from factored_scaling.runner.function import FunctionBackend
+        from factored_scaling.runner.run import run_study
+
+        if function is not None:
+            if backend is not None:
+                raise InvalidInput("a function is a backend of its own; give one of the two", where="backend")
+            backend = FunctionBackend(function, self.spec)
+        file = self.store.file
+        home = Path(folder) if folder is not None else file.parent if file is not None else Path.cwd()
+        summary = run_study(
+            self,
+            home.resolve(),
+            backend=backend,
+            executor=executor,
+            workers=workers,
+            device=device,
+            together=together,
+            attempts=attempts,
+            lease_seconds=lease_seconds,
+            retry_failed=retry_failed,
+            on_event=on_event,
+            **resources,
+        )
+        if summary.stopped:
+            raise KeyboardInterrupt
+        summary.raise_for_failures()
+        return summary
 
     def find_run(self, reference: int | str) -> WholeRun:
         """One run by its id, or by its digest or the beginning of it."""
@@ -204,82 +234,6 @@ class Study:
             what = "no run" if not found else "more than one run"
             raise StudyMissing(f"{what} {text!r}", hint="`fsc runs STUDY` lists ids and digests")
         return self.store.run(found[0])
-
-    def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
-        """Take up to `count` pending runs, of the latest round first.
-
-        Nobody else gets them until the lease ends without a heartbeat.
-        """
-        taken = []
-        for _ in range(count):
-            row = self.store.lease(self.id, worker or worker_name(), lease_seconds)
-            if row is None:
-                break
-            taken.append(self._taken(row))
-        return taken
-
-    def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
-        """Say that a run is still being worked on."""
-        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
-
-    def tell(self, run_id: int, outcome: Told, policy: str | None = None) -> Result | None:
-        """Record a run's whole outcome and finish it, whether it was asked for or not. `policy` is as in `record`."""
-        trials, means = read_told(outcome, self.spec)
-        if not trials and not means:
-            raise InvalidInput("nothing was told: no score and no trial", where=f"run {run_id}")
-        self._end(run_id, trials, means, policy=policy)
-        return result_of(trials) if trials else None
-
-    def conclude(
-        self,
-        run_id: int,
-        trials: Sequence[Trial] = (),
-        means: Sequence[Measurement] = (),
-        documents: Sequence[Document] = (),
-        waits: bool = False,
-    ) -> int:
-        """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
-
-        With `waits` the run is trained instead of done: its results come later, from people.
-        """
-        self._check_trials(trials)
-        return self._end(run_id, trials, means, documents, waits)
-
-    def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
-        """Append trials to a run that is not finished yet; returns how many were new.
-
-        Who asked for the run may name the trained `policy`, by a digest of its weights or any other text. What earlier
-        attempts recorded of a policy of another name is removed: one run never holds trials of two policies.
-        """
-        self._check_trials(trials)
-        return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
-
-    def finish(self, run_id: int) -> None:
-        """The run's evaluation is complete; it never changes after this."""
-        self._end(run_id)
-
-    def fail(self, run_id: int, reason: str) -> None:
-        """The run ended in an error; the reason is kept."""
-        self.store.fail(run_id, self._token(run_id), reason)
-
-    def release(self, run_id: int) -> None:
-        """Give a run back unfinished, for anyone to take; its trials stay."""
-        self.store.release(run_id, self._token(run_id))
-
-    def trained(self, run_id: int) -> None:
-        """The run's policy is ready and waits for trials that are recorded later; nobody is handed it to train."""
-        self._end(run_id, waits=True)
-
-    def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
-        """Take one particular run."""
-        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)
-        if row is None:
-            state = self.store.run(run_id).state
-            hint = (
-                "finished rows never change; a new seed is a new run" if state == "done" else "is another worker on it?"
-            )
-            raise LeaseLost(f"run {run_id} cannot be taken: it is {state}", hint=hint)
-        return self._taken(row)
 
     def import_results(self, results: Results, source: str) -> int:
         """Take in measured means: each row goes to the run with its training set and seed, which is then done.
@@ -391,40 +345,6 @@ class Study:
             raise InvalidInput(
                 "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )
-
-    def _end(
-        self,
-        run_id: int,
-        trials: Sequence[Trial] = (),
-        means: Sequence[Measurement] = (),
-        documents: Sequence[Document] = (),
-        waits: bool = False,
-        policy: str | None = None,
-    ) -> int:
-        token = self._tokens.get(run_id)
-        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
-        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
-        return new
-
-    def _check_trials(self, trials: Sequence[Trial]) -> None:
-        if trials:
-            spec = self.spec
-            for trial in trials:
-                check_factors(trial.factor, spec)
-
-    def _taken(self, row: WholeRun) -> Run:
-        self._tokens[row.id] = row.lease_token
-        return Run(row.id, row.spec, row.demos, row.lease_token)
-
-    def _token(self, run_id: int) -> int:
-        if run_id not in self._tokens:
-            raise LeaseLost(f"run {run_id} was not asked for by this study object", hint="call ask() or take() first")
-        return self._tokens[run_id]
-
-
-def worker_name() -> str:
-    """Who is working: host and process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def check_counts(spec: StudySpec, dataset: Dataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import queue
@@ -11,35 +12,71 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Event as StopEvent
 from types import FrameType
 from typing import Any
 
+from factored_scaling.backends import backend_class
 from factored_scaling.errors import FscError, RunFailed
+from factored_scaling.runner.events import Event
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors.threads import run_threads
+from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.worker import work
 
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of workers that keep dying
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
 
 
-class Stopped(BaseException):
-    """Raised in a worker at a safe point after a stop was asked for. Not an Exception: nothing should swallow it."""
+class LocalExecutor:
+    """Worker processes on this machine; threads for a backend that is an object of this process."""
+
+    def count(self, job: Job, waiting: int, workers: int | None) -> int:
+        """One worker per core where a worker keeps one core busy, else one.
+
+        A program of one's own wants the machine for itself; two workers on one GPU would share its memory unknowingly.
+        """
+        options = job.options
+        one_core = bool(options.backend) and getattr(backend_class(options.backend), "one_core", False)
+        usual = (os.cpu_count() or 1) if options.device == "cpu" and one_core else 1
+        return min(workers or usual, math.ceil(waiting / options.runs_at_once))
+
+    def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
+        """Run the workers until no run is left; False when stopped by Ctrl-C or SIGTERM."""
+        if job.backend is not None:
+            return run_threads(job, workers, on_event)
+        options, share = job.options, max(1, (os.cpu_count() or 1) // workers)
+        found = backend_class(options.backend)
+        in_process, one_core = (getattr(found, name, False) for name in ("in_process", "one_core"))
+        if in_process:
+            from factored_scaling.policies.capacity import check_device
+
+            check_device(options.device)
+        # A simulator that has processes of its own shares the cores among the workers.
+        os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
+        if in_process and not one_core:
+            # A robot's pictures are larger than the simulator's, and keep more than one core busy. Threads that wait
+            # must sleep: spinning, they take the core from the one they wait for as soon as anything else runs.
+            options = replace(options, threads=share)
+            os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        return run_workers(workers, work, (job.address, job.study_id, job.folder, options), on_event)
 
 
-class Line:
+class ProcessLine:
     """A worker's line to the process that started it."""
 
-    def __init__(self, messages: Any, stop: Event, parent: int) -> None:
+    def __init__(self, messages: Any, stop: StopEvent, parent: int) -> None:
         self.ending = False  # this worker alone was asked to
         self._messages = messages
         self._stop = stop
         self._parent = parent
 
-    def say(self, message: object) -> None:
-        """Tell the parent something; it may be shown to a person."""
-        self._messages.put(message)
+    def say(self, event: Event) -> None:
+        """Send an event to the parent."""
+        self._messages.put(event)
 
     @property
     def stopping(self) -> bool:
@@ -121,7 +158,7 @@ class _Broken:
 class _Interrupts:
     """Counts Ctrl-C and SIGTERM instead of dying of them. Only the main thread can listen to signals."""
 
-    def __init__(self, stop: Event) -> None:
+    def __init__(self, stop: StopEvent) -> None:
         self.count = 0
         self._stop = stop
         self._since: float | None = None
@@ -146,8 +183,10 @@ class _Interrupts:
         self._stop.set()
 
 
-def _worker(entry: Callable[..., None], messages: Any, stop: Event, parent: int, arguments: tuple[Any, ...]) -> None:
-    line = Line(messages, stop, parent)
+def _worker(
+    entry: Callable[..., None], messages: Any, stop: StopEvent, parent: int, arguments: tuple[Any, ...]
+) -> None:
+    line = ProcessLine(messages, stop, parent)
 
     def end(number: int, frame: FrameType | None) -> None:
         line.ending = True

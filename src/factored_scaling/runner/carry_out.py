@@ -1,0 +1,343 @@
+"""One run, or a group of runs as one job, from lease to done.
+
+A group that fails as a whole is halved and goes on from its checkpoints, so that the run whose fault it was ends up
+alone with its reason, and a group that is too large becomes smaller.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from factored_scaling.backends import Backend, Context, Embeddings
+from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.core.trials import Measurement, Trial
+from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
+from factored_scaling.progress import PREPARING
+from factored_scaling.runner.events import RunEnded, RunProgress, Stage
+from factored_scaling.runner.line import Line, Stopped
+from factored_scaling.runner.options import WorkOptions, run_folder
+from factored_scaling.runner.queue import Run, RunQueue
+from factored_scaling.store import Document
+from factored_scaling.store.documents import SIMILARITY, TRAINED
+
+CHUNK = 256  # trials that are recorded together
+MOST_DEATHS = 5
+ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
+LOG = " (log: "  # between the reason of a failure and the path of its log
+
+
+def carry_out(
+    queue: RunQueue, run: Run, backend: Backend, line: Line, options: WorkOptions, folder: Path | None = None
+) -> None:
+    """One run from lease to done; an error is kept with the run, a stop gives it back unfinished."""
+    carry_out_together(queue, [run], backend, line, options, folder)
+
+
+def carry_out_together(
+    queue: RunQueue, runs: Sequence[Run], backend: Backend, line: Line, options: WorkOptions, folder: Path | None = None
+) -> None:
+    """Runs from lease to done, as one job where the backend can; each succeeds or fails alone.
+
+    `folder` is the study's; by default the backend's own.
+    """
+    home: Path = folder if folder is not None else backend.folder  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        members = [stack.enter_context(_member(run, home)) for run in runs]
+        group = _Group(queue, backend, line, options)
+        stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
+        try:
+            group.carry_out([member for member in members if group.deaths(member) < ALONE_AFTER])
+            for member in members:
+                group.carry_out([member])
+        except (Stopped, KeyboardInterrupt):
+            for member in members:
+                if not member.closed:
+                    member.write("stopped")
+                    with suppress(LeaseLost):  # somebody else has it, and the others are to be given back all the same
+                        queue.release(member.run.id)
+            raise
+
+
+@dataclass
+class _Member:
+    """A leased run, its folder and log."""
+
+    run: Run
+    folder: Path
+    log: TextIO
+    closed: bool = False  # done, failed or with somebody else
+    lost: bool = False  # the lease was
+
+    def write(self, text: str) -> None:
+        self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self.log.flush()
+
+
+@contextmanager
+def _member(run: Run, folder: Path) -> Iterator[_Member]:
+    place = run_folder(folder, run.spec.digest)
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "log.txt").open("a", encoding="utf-8") as log:
+        member = _Member(run, place, log)
+        member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
+        yield member
+
+
+class _Group:
+    """What is done with the members of a group, and what becomes of their mistakes."""
+
+    def __init__(self, queue: RunQueue, backend: Backend, line: Line, options: WorkOptions) -> None:
+        self.queue = queue
+        self.backend = backend
+        self.line = line
+        self.options = options
+        self.stop_now = threading.Event()
+        self._factors = tuple(queue.spec.names)
+
+    def carry_out(self, members: Sequence[_Member]) -> None:
+        """Train, measure and finish those that are not closed."""
+        group = [member for member in members if not member.closed]
+        if not group:
+            return
+        parts: list[list[_Member]] = []  # what is left to be tried in another way
+        try:
+            self._train(group)
+            group = [member for member in group if not member.closed]
+            self._measure(group)
+        except LeaseLost as error:
+            taken_over = [member for member in group if member.lost and not member.closed]
+            if not taken_over:
+                raise
+            for member in taken_over:
+                member.write(str(error))
+                member.closed = True
+            parts = [group]
+        except Exception as error:
+            group = [member for member in group if not member.closed]
+            for member in group:
+                member.write(traceback.format_exc())
+            if len(group) == 1:
+                self._give_up(group[0], error)
+            else:
+                middle = (len(group) + 1) // 2
+                parts = [group[:middle], group[middle:]]
+        # After the error is gone: it keeps alive what it met on its way, on a GPU the memory of the whole group.
+        for part in parts:
+            self.carry_out(part)
+
+    def deaths(self, member: _Member) -> int:
+        """How many workers have died over the run since it last failed or got further.
+
+        One that leaves a checkpoint is no sign that the run kills its workers: machines are taken away, too.
+        """
+        attempts = self.queue.store.attempts(member.run.id)
+        since = max((place + 1 for place, one in enumerate(attempts) if one.outcome == "failed"), default=0)
+        states = (*member.folder.glob("resume-*.json"), *member.folder.glob("policy.json"))
+        further = max((state.stat().st_mtime for state in states), default=0.0)
+        return sum(one.outcome == "lost" and one.started > further for one in attempts[since:])
+
+    def _train(self, group: list[_Member]) -> None:
+        for member in list(group):
+            self._check_deaths(member)
+        group = [member for member in group if not member.closed]
+        if not group:
+            return
+        context = self._context("train", group)
+        failures: Mapping[Path, str] = {}
+        train_many = getattr(self.backend, "train_many", None)
+        if train_many is not None and (len(group) > 1 or self.options.device.startswith("cuda")):
+            failures = train_many([m.run.spec for m in group], [m.folder for m in group], context)
+        else:
+            for member in group:
+                self.backend.train(member.run.spec, member.folder, self._context("train", group, member.run))
+        for member in group:
+            if member.folder in failures:
+                self._give_up(member, RunFailed(failures[member.folder]))
+            else:
+                member.write("trained" if len(group) == 1 else f"trained, one of {len(group)} together")
+
+    def _check_deaths(self, member: _Member) -> None:
+        """A run that kills every worker (memory, most likely) must not be taken for ever."""
+        lost = self.deaths(member)
+        if lost >= MOST_DEATHS:
+            hint = "is there enough memory? `fsc run --retry-failed` tries again"
+            self._give_up(member, InvalidInput(f"{lost} workers died over this run", hint=hint))
+
+    def _measure(self, group: list[_Member]) -> None:
+        """Evaluate the members and conclude each; those that the backend does not measure wait for people."""
+        if not group:
+            return
+        fingerprint = getattr(self.backend, "fingerprint", None)
+        policies: list[str | None] = [fingerprint(member.folder) if fingerprint else None for member in group]
+        contexts = []
+        for member, policy in zip(group, policies, strict=True):
+            contexts.append(self._context("evaluate", group, member.run))
+            contexts[-1].done = self._measured(member, policy) if policy is not None else ()
+        measured = [bool(context.done) for context in contexts]
+        found: list[list[Trial]] = [[] for _ in group]
+        means: list[list[Measurement]] = [[] for _ in group]
+        for index, item in self._evaluated(group, contexts):
+            measured[index] = True
+            if isinstance(item, Measurement):
+                means[index].append(item)
+                continue
+            found[index].append(item)
+            # Trials whose policy has a name are recorded while the evaluation goes on; the others all at once.
+            if len(found[index]) == CHUNK and policies[index] is not None:
+                self._record(group[index], found[index], policies[index])
+                found[index] = []
+        for place, member in enumerate(group):
+            if policies[place] is not None and found[place]:
+                self._record(member, found[place], policies[place])
+                found[place] = []
+            documents = self._documents(member, contexts[place])
+            self._conclude(member, found[place], means[place], documents, waits=not measured[place])
+
+    def _evaluated(
+        self, group: Sequence[_Member], contexts: Sequence[Context]
+    ) -> Iterator[tuple[int, Trial | Measurement]]:
+        evaluate_many = getattr(self.backend, "evaluate_many", None)
+        if evaluate_many is not None:
+            yield from evaluate_many([m.run.spec for m in group], [m.folder for m in group], contexts)
+            return
+        for index, (member, context) in enumerate(zip(group, contexts, strict=True)):
+            for item in self.backend.evaluate(member.run.spec, member.folder, context):
+                yield index, item
+
+    def _documents(self, member: _Member, context: Context) -> list[Document]:
+        """What is kept with the run: where its policy lies, its metrics, and similarities for FSC-Proxy."""
+        run, documents = member.run, list[Document]()
+        describe = getattr(self.backend, "describe", None)
+        if describe is not None:
+            policy = str((member.folder / context.policy).resolve())
+            body = {"policy": policy, "metrics": context.metrics, "trainer": describe()}
+            documents.append((TRAINED, run.spec.digest, body))
+        if context.similarities:
+            documents.append((SIMILARITY, run.spec.digest, dict(context.similarities)))
+        embed = getattr(self.backend, "embed", None) if self.options.proxy else None
+        embeddings: Embeddings | None = None if embed is None else embed(run.spec, member.folder, context)
+        if embeddings is not None:
+            documents.append((SIMILARITY, run.spec.digest, similarities_of(embeddings)))
+        return documents
+
+    def _measured(self, member: _Member, policy: str) -> set[str]:
+        """Keys of the trials that earlier attempts recorded of this policy; one trained elsewhere may be another."""
+        store = self.queue.store
+        if store.run(member.run.id).policy not in (None, policy):
+            return set()
+        return {trial.key for trial in store.trials(member.run.id)}
+
+    def _record(self, member: _Member, trials: Sequence[Trial], policy: str | None) -> None:
+        with _noticing(member):
+            self.queue.record(member.run.id, trials, policy)
+
+    def _conclude(
+        self,
+        member: _Member,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> None:
+        with _noticing(member):
+            self.queue.conclude(member.run.id, trials, means, documents, waits)
+        member.closed = True
+        note = "waits for trials" if waits else ""
+        member.write(note or "done")
+        self.line.say(RunEnded(member.run.id, "trained" if waits else "done", note))
+
+    def _context(self, stage: Stage, group: Sequence[_Member], run: Run | None = None) -> Context:
+        """The context of a stage of the group; for one `run` of it, with what only that run has."""
+
+        def progress(done: int, total: int, note: str = "") -> None:
+            self.line.check()
+            if self.stop_now.is_set():
+                raise Stopped
+            for member in group:
+                if member.lost and not member.closed:
+                    raise LeaseLost(f"run {member.run.id} was taken over")
+            kind: Stage = "prepare" if note in PREPARING else stage
+            self.line.say(RunProgress(kind, tuple(member.run.id for member in group), done, total, note))
+
+        context = Context(progress, self.options.device or "cpu", self._factors, together=self.options.together)
+        if run is not None:
+            context.run_id, context.demos = run.id, run.demos
+        return context
+
+    def _give_up(self, member: _Member, error: Exception) -> None:
+        """Keep the reason; try again unless trying again cannot help."""
+        run, folder = member.run, member.folder
+        reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
+        member.write(reason)
+        member.closed = True
+        message = f"{reason}{LOG}{folder / 'log.txt'})"
+        try:
+            self.queue.fail(run.id, message)
+        except LeaseLost as lost:
+            member.write(str(lost))
+            return
+        hopeless = isinstance(error, InvalidInput)
+        if isinstance(error, CheckpointError):
+            for path in folder.glob("policy.*"):  # a damaged policy is trained again
+                path.unlink()
+        failures = sum(attempt.outcome == "failed" for attempt in self.queue.store.attempts(run.id))
+        if failures < self.options.attempts and not hopeless:
+            self.queue.store.retry(run.id)
+            self.line.say(RunEnded(run.id, "retry", message))
+        else:
+            self.line.say(RunEnded(run.id, "failed", message))
+
+
+@contextmanager
+def _noticing(member: _Member) -> Iterator[None]:
+    """A refused write means that the run is with somebody else now."""
+    try:
+        yield
+    except LeaseLost:
+        member.lost = True
+        raise
+
+
+def similarities_of(embeddings: Embeddings) -> dict[str, Any]:
+    """What FSC-Proxy keeps of a policy: for every k, the mean similarity of the k nearest episodes."""
+    similarities = cosine_similarities(embeddings.held_out, embeddings.trained)
+    nearest = {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
+    return {"nearest": nearest, "factors": list(embeddings.factors)}
+
+
+@contextmanager
+def _heartbeat(
+    queue: RunQueue, members: Sequence[_Member], options: WorkOptions, stop_now: threading.Event
+) -> Iterator[None]:
+    """Keeps the leases alive from a thread of its own, marks the members whose lease was lost, and looks for a stop."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(options.lease_seconds / 4):
+            for member in members:
+                if member.closed or member.lost:
+                    continue
+                try:
+                    queue.store.heartbeat(member.run.id, member.run.lease_token, options.lease_seconds)
+                except LeaseLost:
+                    member.lost = not ended.is_set()
+                except FscError:
+                    continue  # the database was busy; the next beat comes before the lease ends
+            with suppress(FscError):
+                if queue.stop_requested() == "now":
+                    stop_now.set()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

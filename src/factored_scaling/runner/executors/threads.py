@@ -1,0 +1,80 @@
+"""Workers as threads of this process, for functions and backends that are objects: they need not be importable."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from factored_scaling.runner.events import Event
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.worker import work
+
+_LOOK = 0.2  # seconds between two looks at whether threads live
+
+
+class ThreadLine:
+    """A worker thread's line to the thread that started it."""
+
+    def __init__(self, say: Callable[[Event], None], stop: threading.Event) -> None:
+        self.say = say
+        self._stop = stop
+
+    @property
+    def stopping(self) -> bool:
+        """Whether to end at the next safe point."""
+        return self._stop.is_set()
+
+    def check(self) -> None:
+        """Raise Stopped when a stop was asked for."""
+        if self._stop.is_set():
+            raise Stopped
+
+
+def run_threads(job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
+    """Run the job's backend in `workers` threads; False when stopped by Ctrl-C.
+
+    One worker runs in the calling thread: what it calls may use the terminal and a debugger, and Ctrl-C ends it at
+    once. Several finish the runs that they have. A worker that raises ends all.
+    """
+    stop = threading.Event()
+    if workers == 1:
+        try:
+            _work(job, ThreadLine(on_event, stop))
+        except KeyboardInterrupt:
+            return False
+        return True
+    events: queue.Queue[Event] = queue.Queue()
+    broken: list[BaseException] = []
+
+    def entry() -> None:
+        try:
+            _work(job, ThreadLine(events.put, stop))
+        except Stopped:
+            pass
+        except BaseException as error:
+            broken.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=entry, name=f"worker-{k}", daemon=True) for k in range(1, workers + 1)]
+    for thread in threads:
+        thread.start()
+    interrupted = False
+    while any(thread.is_alive() for thread in threads) or not events.empty():
+        try:
+            on_event(events.get(timeout=_LOOK))
+        except queue.Empty:
+            continue
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            stop.set()
+    if broken:
+        raise broken[0]
+    return not interrupted
+
+
+def _work(job: Job, line: ThreadLine) -> None:
+    work(line, job.address, job.study_id, job.folder, job.options, job.backend)

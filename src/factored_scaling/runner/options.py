@@ -1,0 +1,48 @@
+"""How runs are carried out, as plain values that travel to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.backends import backend_class
+
+MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """How runs are carried out."""
+
+    # seconds without a heartbeat after which another worker may take a run
+    lease_seconds: float = 60.0
+    # how often a run is tried before it stays failed
+    attempts: int = 2
+    # where networks are trained and run; empty: where the backend prefers
+    device: str = "cpu"
+    # keep the similarities that FSC-Proxy needs
+    proxy: bool = True
+    # the study's backend and its settings, as `backend_settings` gives them; empty: workers are given an object
+    backend: Mapping[str, Any] = field(default_factory=lambda: {"kind": "simulation"})
+    # runs that a worker trains and measures as one job; None: as many as fit on a GPU, one elsewhere
+    together: int | None = None
+    # that a worker computes with on a CPU
+    threads: int = 1
+    # how long a worker without a run waits for those that others hold; None: until they are done
+    idle_seconds: float | None = None
+
+    @property
+    def runs_at_once(self) -> int:
+        """How many runs a worker takes; a backend that cannot train many is given one at a time."""
+        if not self.backend or not hasattr(backend_class(self.backend), "train_many"):
+            return 1
+        if self.together is not None:
+            return self.together
+        return MOST_TOGETHER if self.device.startswith("cuda") else 1
+
+
+def run_folder(folder: Path, digest: str) -> Path:
+    """Where a run's checkpoint and log lie."""
+    return folder / "runs" / digest

@@ -1,0 +1,204 @@
+"""The runs of a study as workers see them: leased, kept alive by heartbeats, measured, finished."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from factored_scaling.core.design import RunSpec
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trials import Measurement, Result, Trial, result_of
+from factored_scaling.errors import InvalidInput, LeaseLost
+from factored_scaling.runner.outcomes import Outcome, check_factors, read_outcome
+from factored_scaling.store import Document, RunRow, Store, WholeRun
+from factored_scaling.store.documents import STOP
+
+DAY = 24 * 3600.0
+StopMode = Literal["drain", "now"]
+JOB_ID = "FSC_JOB_ID"  # variable: the scheduler's job that a worker belongs to
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that was asked for: train on `episodes` with `seed`, measure, and tell the study under `id`."""
+
+    id: int
+    spec: RunSpec
+    demos: dict[str, int]
+    lease_token: int
+
+    @property
+    def episodes(self) -> tuple[str, ...]:
+        """Ids of the demonstrations to train on."""
+        return self.spec.episodes
+
+    @property
+    def seed(self) -> int:
+        """The training seed."""
+        return self.spec.seed
+
+
+class RunQueue:
+    """The runs of one study in a store. Several processes may hold it; none takes a run that another one has.
+
+    Calls about a run that this object asked for (`ask`, `take`) are made under its lease: once somebody else has taken
+    the run, they raise LeaseLost, however often they are repeated, until the run is asked for again. Calls about a run
+    that this object never asked for, or whose lease it ended itself by `tell`, `conclude`, `finish` or `trained`, are
+    made by hand: a person decides, and whoever works on the run loses it.
+    """
+
+    def __init__(self, store: Store, id_: int) -> None:
+        self.store = store
+        self.id = id_
+        self._tokens: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+    @property
+    def spec(self) -> StudySpec:
+        """The study with the demonstrations collected so far."""
+        return self.store.rounds(self.id)[-1].spec
+
+    def runs(self) -> list[RunRow]:
+        """All runs, in the order to train them."""
+        return self.store.runs(self.id)
+
+    def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
+        """Take up to `count` pending runs, of the latest round first.
+
+        Nobody else gets them until the lease ends without a heartbeat.
+        """
+        taken = []
+        for _ in range(count):
+            row = self.store.lease(self.id, worker or worker_name(), lease_seconds)
+            if row is None:
+                break
+            taken.append(self._taken(row))
+        return taken
+
+    def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
+        """Take one particular run."""
+        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)
+        if row is None:
+            state = self.store.run(run_id).state
+            hint = (
+                "finished rows never change; a new seed is a new run" if state == "done" else "is another worker on it?"
+            )
+            raise LeaseLost(f"run {run_id} cannot be taken: it is {state}", hint=hint)
+        return self._taken(row)
+
+    def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
+        """Say that a run is still being worked on."""
+        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
+
+    def tell(self, run_id: int, outcome: Outcome, policy: str | None = None) -> Result | None:
+        """Record a run's whole outcome and finish it, whether it was asked for or not. `policy` is as in `record`."""
+        trials, means = read_outcome(outcome, self.spec)
+        if not trials and not means:
+            raise InvalidInput("the outcome holds no score and no trial", where=f"run {run_id}")
+        self._end(run_id, trials, means, policy=policy)
+        return result_of(trials) if trials else None
+
+    def conclude(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+    ) -> int:
+        """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
+
+        With `waits` the run is trained instead of done: its results come later, from people.
+        """
+        self._check_trials(trials)
+        return self._end(run_id, trials, means, documents, waits)
+
+    def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
+        """Append trials to a run that is not finished yet; returns how many were new.
+
+        Who asked for the run may name the trained `policy`, by a digest of its weights or any other text. What earlier
+        attempts recorded of a policy of another name is removed: one run never holds trials of two policies.
+        """
+        self._check_trials(trials)
+        return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
+
+    def finish(self, run_id: int) -> None:
+        """Say that the run's evaluation is complete; it never changes after this."""
+        self._end(run_id)
+
+    def fail(self, run_id: int, reason: str) -> None:
+        """End the run in an error; the reason is kept."""
+        self.store.fail(run_id, self._token(run_id), reason)
+
+    def release(self, run_id: int) -> None:
+        """Give a run back unfinished, for anyone to take; its trials stay."""
+        self.store.release(run_id, self._token(run_id))
+
+    def trained(self, run_id: int) -> None:
+        """Say that the run's policy is trained and waits for trials, which are recorded later."""
+        self._end(run_id, waits=True)
+
+    def request_stop(self, mode: StopMode | None) -> None:
+        """Ask all workers of the study to end; None takes the request back."""
+        if mode is not None or self.stop_requested() is not None:
+            self.store.put_document(self.id, STOP, "request", {"mode": mode})
+
+    def stop_requested(self) -> StopMode | None:
+        """Whether workers are asked to end: after the runs that they have ("drain"), or at a safe point ("now")."""
+        found = self.store.document(self.id, STOP, "request")
+        return None if found is None else found["mode"]
+
+    def _end(
+        self,
+        run_id: int,
+        trials: Sequence[Trial] = (),
+        means: Sequence[Measurement] = (),
+        documents: Sequence[Document] = (),
+        waits: bool = False,
+        policy: str | None = None,
+    ) -> int:
+        token = self._tokens.get(run_id)
+        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
+        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
+        return new
+
+    def _check_trials(self, trials: Sequence[Trial]) -> None:
+        if trials:
+            spec = self.spec
+            for trial in trials:
+                check_factors(trial.factor, spec)
+
+    def _taken(self, row: WholeRun) -> Run:
+        self._tokens[row.id] = row.lease_token
+        return Run(row.id, row.spec, row.demos, row.lease_token)
+
+    def _token(self, run_id: int) -> int:
+        if run_id not in self._tokens:
+            raise LeaseLost(f"run {run_id} was not asked for by this study object", hint="call ask() or take() first")
+        return self._tokens[run_id]
+
+
+def worker_name() -> str:
+    """Host, process and, beside the main one, thread of the worker; on a cluster after the id of its job."""
+    job = os.environ.get(JOB_ID)
+    if job:
+        return f"{job} {socket.gethostname()}:{os.getpid()}"
+    thread = threading.current_thread()
+    own = "" if thread is threading.main_thread() else f":{thread.name}"
+    return f"{socket.gethostname()}:{os.getpid()}{own}"

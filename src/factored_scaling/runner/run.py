@@ -1,0 +1,187 @@
+"""Carrying out a study's pending runs: settings are checked, workers started, and what became of the runs returned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.backends import Backend, BackendRequest, backend_settings, make_backend, trains_in_process
+from factored_scaling.core.design import run_on
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, RunFailed
+from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
+from factored_scaling.runner.executors import Job, make_executor
+from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.queue import RunQueue
+from factored_scaling.store import RunRow
+from factored_scaling.store.documents import TRAINED
+
+MIXED = "curves may mix what does not belong together"
+_LOGGER = logging.getLogger("factored_scaling")
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The state of a study's runs after work on them, by id."""
+
+    done: tuple[int, ...]
+    trained: tuple[int, ...]
+    failed: tuple[int, ...]
+    pending: tuple[int, ...]
+    # those of `failed` that failed before this work began
+    failed_before: tuple[int, ...]
+    # reasons of the failures, by id
+    errors: Mapping[int, str]
+    # by the user, before all runs were done
+    stopped: bool = False
+
+    def raise_for_failures(self) -> None:
+        """Raise RunFailed when runs have failed."""
+        if self.failed:
+            what = f"{listed(self.failed)} failed, the first: {self.errors[self.failed[0]]}"
+            raise RunFailed(what, hint="`retry_failed=True` tries again once the reason is gone")
+
+
+def run_study(
+    queue: RunQueue,
+    folder: Path,
+    *,
+    backend: Backend | str | Mapping[str, Any] | None = None,
+    executor: str = "local",
+    workers: int | None = None,
+    device: str | None = None,
+    together: int | None = None,
+    attempts: int = 2,
+    lease_seconds: float = 60.0,
+    retry_failed: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    **resources: Any,
+) -> RunSummary:
+    """Train and measure every pending run of a study. `Study.run` documents the parameters.
+
+    `folder` holds checkpoints and logs, and is where relative paths of study.yaml begin. A `backend` object is used in
+    threads of this process; with a name or settings, or those of the study, workers make their own.
+    """
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Warned):
+            _LOGGER.warning(event.message)
+        elif isinstance(event, RunEnded):
+            _LOGGER.info("run %d: %s %s", event.run, event.state, event.note)
+        if on_event is not None:
+            on_event(event)
+
+    given, settings = None, dict[str, Any]()
+    if backend is None:
+        settings = backend_settings(queue.spec)
+    elif isinstance(backend, str):
+        settings = {"kind": backend}
+    elif isinstance(backend, Mapping):
+        settings = dict(backend)
+    else:
+        given = backend
+    checked = given if given is not None else check_backend(queue.spec, folder, settings)
+    _check_episodes(queue, checked, retry_failed)
+    if retry_failed:
+        for run in queue.runs():
+            if run.state == "failed":
+                queue.store.retry(run.id)
+    chosen = make_executor(executor, resources)
+    device = device or getattr(chosen, "device", None) or ("cpu" if trains_in_process(settings) else "")
+    queue.request_stop(None)
+    for message in [*_mixed(queue), *_changed(queue, checked), *_default_backend(queue, settings, checked, device)]:
+        tell(Warned(message))
+    started = queue.runs()
+    before = tuple(run.id for run in started if run.state == "failed")
+    waiting = [run for run in started if run.state in ("pending", "running")]
+    complete = True
+    if waiting:
+        options = WorkOptions(lease_seconds, attempts, device, backend=settings, together=together)
+        job = Job(queue.store.address, queue.id, folder, options, given)
+        count = chosen.count(job, len(waiting), workers)
+        done = sum(run.state == "done" for run in started)
+        resumed = frozenset(run.id for run in waiting if run.attempts)
+        tell(Started(done, done + len(waiting), count, resumed))
+        complete = chosen.run(job, count, tell)
+        tell(Finished(not complete))
+    runs = queue.runs()
+    by_state = {state: tuple(run.id for run in runs if run.state == state) for state in ("done", "trained", "failed")}
+    pending = tuple(run.id for run in runs if run.state in ("pending", "running"))
+    errors = {run.id: run.error or "" for run in runs if run.state == "failed"}
+    again = tuple(id_ for id_ in before if id_ in errors)
+    return RunSummary(**by_state, pending=pending, failed_before=again, errors=errors, stopped=not complete)
+
+
+def check_backend(spec: StudySpec, folder: Path, settings: Mapping[str, Any] | None = None) -> Backend:
+    """The study's backend, made to find mistakes in its settings before a worker starts.
+
+    `settings` replace those of the study.
+    """
+    settings = backend_settings(spec) if settings is None else settings
+    if not settings:
+        hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
+        raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
+    return make_backend(BackendRequest(settings, spec.policy, spec.evaluation, spec.task, folder, factors=spec.names))
+
+
+def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> None:
+    """Demos that the dataset has lost, or does not have yet, are an error of the study and not of every run."""
+    check = getattr(backend, "check", None)
+    if check is None:
+        return
+    states = ("pending", "failed") if retry_failed else ("pending",)
+    specs = queue.store.specs([run.id for run in queue.runs() if run.state in states])
+    wanted = {id_: None for spec in specs.values() for id_ in spec.episodes}
+    if wanted:
+        check(list(wanted))
+
+
+def _mixed(queue: RunQueue) -> list[str]:
+    """Runs from before a change of study.yaml are carried out too, beside those that the change made."""
+    runs = queue.runs()
+    mixed = mixed_settings(queue.spec, runs)
+    if not mixed or not any(run.state == "pending" for run in runs):
+        return []
+    return [f"{mixed}; they stay as they were planned; a new study leaves them behind; {MIXED}"]
+
+
+def _changed(queue: RunQueue, backend: Backend) -> list[str]:
+    """Policies of one curve should differ in their demos alone, and not in the backend's settings."""
+    describe = getattr(backend, "describe", None)
+    if describe is None:
+        return []
+    now = describe()
+    before = {document.key: document.body["trainer"] for document in queue.store.documents(queue.id, TRAINED)}
+    other = [run.id for run in queue.runs() if before.get(run.digest, now) != now]
+    if not other:
+        return []
+    return [f"`trainer:` has changed since {listed(other)} {'was' if len(other) == 1 else 'were'} trained; {MIXED}"]
+
+
+def _default_backend(queue: RunQueue, settings: Mapping[str, Any], backend: Backend, device: str) -> list[str]:
+    """The study names no backend and gets the default one: how long that will train, and where."""
+    notice = getattr(backend, "notice", None)
+    if notice is None or not settings or queue.spec.trainer or queue.spec.task is not None:
+        return []
+    if not any(run.state == "pending" for run in queue.runs()):
+        return []
+    return [f"no `trainer:` in study.yaml: {notice()}, on {device}"]
+
+
+def mixed_settings(spec: StudySpec, runs: Sequence[RunRow]) -> str:
+    """A sentence where some of these runs were planned with other settings than the study has now, and some not."""
+    now = run_on(spec, (), 0).settings
+    other = [run for run in runs if run.settings != now]
+    if len(other) in (0, len(runs)):
+        return ""
+    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
+    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
+
+
+def listed(ids: Sequence[int]) -> str:
+    """Runs by their ids, the first eight of them."""
+    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    return f"run {some}" if len(ids) == 1 else f"runs {some}"

@@ -1,0 +1,164 @@
+"""Study.run: functions, workers, backends, failures and stops."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factored_scaling import Backend, Context, RunSpec, Study, StudySpec, Trial
+from factored_scaling.errors import InvalidInput, RunFailed
+from factored_scaling.runner.events import Finished, RunEnded, RunProgress, Started
+from factored_scaling.study import Run
+
+SPEC = StudySpec({"camera_pose": 6, "lighting": 6}, construction="one", points=3)
+
+
+def lab(run: Run) -> dict[str, list[float]]:
+    """More demonstrations of a factor, more successes in its trials."""
+    return {name: [1.0] * run.demos[name] + [0.0] * (10 - run.demos[name]) for name in SPEC.names}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Iterator[Study]:
+    with Study.create(SPEC, tmp_path / "towel.db") as opened:
+        yield opened
+
+
+def test_a_function_measures_every_run(study: Study) -> None:
+    events: list[Any] = []
+    summary = study.run(lab, on_event=events.append)
+    assert summary.done == tuple(run.id for run in study.runs())
+    assert not summary.pending
+    assert events[0] == Started(0, len(study.runs()), 1)
+    assert [event.run for event in events if isinstance(event, RunEnded)] == list(summary.done)
+    assert events[-1] == Finished(stopped=False)
+    assert study.recommend(20).allocation
+    for run in study.runs():
+        assert run.mean == pytest.approx(sum(run.demos.values()) / 20)
+    again = study.run(lab, on_event=events.append)  # nothing is left: no worker starts
+    assert again.done == summary.done
+    assert events[-1] == Finished(stopped=False)
+    assert len([event for event in events if isinstance(event, Started)]) == 1
+
+
+def test_workers_of_a_function_are_threads_that_share_the_runs(study: Study) -> None:
+    both, seen = threading.Barrier(2, timeout=30), list[str]()
+
+    def wait(run: Run) -> float:
+        if len(seen) < 2:
+            seen.append(threading.current_thread().name)
+            both.wait()  # only with two at a time does this end
+        return 0.5
+
+    summary = study.run(wait, workers=2)
+    assert len(summary.done) == len(study.runs())
+    assert len(set(seen)) == 2
+    assert {len(study.store.attempts(run.id)) for run in study.runs()} == {1}
+
+
+def test_a_function_that_fails_is_an_error_and_the_others_are_done(study: Study, tmp_path: Path) -> None:
+    broken = study.runs()[1]
+
+    def lab_with_a_defect(run: Run) -> float:
+        if run.id == broken.id:
+            raise ValueError("the gripper is stuck")
+        return 0.5
+
+    with pytest.raises(RunFailed, match=f"run {broken.id} failed, the first: ValueError: the gripper is stuck"):
+        study.run(lab_with_a_defect)
+    assert [run.state for run in study.runs()].count("done") == len(study.runs()) - 1
+    assert "Traceback" in (tmp_path / "runs" / broken.digest / "log.txt").read_text()
+    with pytest.raises(RunFailed):
+        study.run(lambda run: 0.5)
+    assert not study.run(lambda run: 0.5, retry_failed=True).failed
+
+
+@pytest.mark.parametrize(("outcome", "message"), [([], "no score and no trial"), ("good", "expected a score")])
+def test_a_wrong_outcome_says_what_is_wrong(study: Study, outcome: Any, message: str) -> None:
+    with pytest.raises(RunFailed, match=message):
+        study.run(lambda run: outcome)
+
+
+def test_ctrl_c_gives_the_run_back(study: Study) -> None:
+    def interrupted(run: Run) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(interrupted)
+    assert {run.state for run in study.runs()} == {"pending"}
+    study.run(lab)
+    assert {run.state for run in study.runs()} == {"done"}
+
+
+class OwnBackend:
+    """Trains in a file and measures from it."""
+
+    def train(self, run: RunSpec, folder: Path, context: Context) -> None:
+        context(1, 2, "training")
+        (folder / "policy.txt").write_text(str(len(run.episodes)))
+        context.policy = "policy.txt"
+
+    def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Trial]:
+        assert set(context.demos) == set(context.factors) == set(SPEC.names)
+        score = int((folder / "policy.txt").read_text()) / 12
+        for name in context.factors:
+            yield Trial(f"{name}/0", score, (name,))
+
+
+def test_a_backend_object_and_its_name_give_the_same(tmp_path: Path) -> None:
+    own: Backend = OwnBackend()
+    means = []
+    for name, backend in (("object", own), ("name", "tests.study.test_run:OwnBackend")):
+        (tmp_path / name).mkdir()
+        with Study.create(SPEC, tmp_path / name / "study.db") as study:
+            events: list[Any] = []
+            study.run(backend=backend, on_event=events.append, workers=1)
+            means.append([run.mean for run in study.runs()])
+            assert any(isinstance(event, RunProgress) and event.note == "training" for event in events)
+    assert means[0] == means[1]
+    assert None not in means[0]
+
+
+def test_mistakes_are_found_before_a_worker_starts(study: Study) -> None:
+    with pytest.raises(InvalidInput, match="names no dataset, no trainer and no simulator task"):
+        study.run()
+    with pytest.raises(InvalidInput, match="give one of the two"):
+        study.run(lab, backend="simulation")
+    with pytest.raises(InvalidInput, match="unknown executor 'locla'; did you mean local"):
+        study.run(lab, executor="locla")
+    with pytest.raises(InvalidInput, match="does not take these resources"):
+        study.run(lab, gpus=1)
+    with pytest.raises(InvalidInput, match="cannot be loaded"):
+        study.run(backend="nowhere:Backend")
+    with pytest.raises(InvalidInput, match="does not take these settings"):
+        study.run(backend={"kind": "tests.study.test_run:OwnBackend", "speed": 3})
+    assert {run.state for run in study.runs()} == {"pending"}
+
+
+def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
+    started = threading.Event()
+
+    def slow(run: Run) -> float:
+        started.set()
+        time.sleep(0.5)
+        return 0.5
+
+    def interrupt() -> None:
+        started.wait(30)
+        time.sleep(0.1)
+        _thread.interrupt_main()
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        study.run(slow, workers=2)
+    watcher.join()
+    states = [run.state for run in study.runs()]
+    assert states.count("done") in (1, 2)
+    assert states.count("pending") == len(states) - states.count("done")

@@ -1,0 +1,107 @@
+"""What executors of clusters share: files of a submission, following runs, databases that are refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.errors import FscError, InvalidInput, RunFailed
+from factored_scaling.runner.events import Event, RunEnded, Warned
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.remote import write_job
+from factored_scaling.store import Store
+from factored_scaling.store.documents import JOBS
+
+LOOK = 2.0  # seconds between two looks at the runs
+LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker's run comes back to somebody
+# File systems on which SQLite's locks do not hold between machines.
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
+
+
+def prepare(job: Job, name: str) -> Path:
+    """Make the folder of a submission, with the file that its workers read; returns the folder."""
+    if job.backend is not None:
+        hint = "give a backend by name, or `package.module:Class`"
+        raise InvalidInput("a function or an object cannot travel to other machines", where="executor", hint=hint)
+    check_shared(job)
+    folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder.mkdir(parents=True)
+    options = replace(job.options, idle_seconds=LINGER * job.options.lease_seconds)
+    write_job(replace(job, options=options), folder / "job.json")
+    return folder
+
+
+def check_shared(job: Job) -> None:
+    """Raise InvalidInput for an SQLite file on a network file system."""
+    with Store.open(job.address, create=False) as store:
+        file = store.file
+    if file is not None and (kind := file_system(file)).removeprefix("fuse.") in (*NETWORK, "sshfs"):
+        what = f"SQLite lies on a network file system ({kind}), whose locks it cannot rely on"
+        hint = "keep the study in PostgreSQL: `fsc export` here, then `fsc import postgresql://HOST/DATABASE#NAME`"
+        raise InvalidInput(what, where=str(file), hint=hint)
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system that holds `path`; empty where it is unknown."""
+    try:
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ""
+    place = path.resolve()
+    holds = [(words[1].replace("\\040", " "), words[2]) for words in lines if len(words) > 2]
+    found = [(len(point), kind) for point, kind in holds if place.is_relative_to(point)]
+    return max(found)[1] if found else ""
+
+
+def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
+    """Keep with the study what was submitted, for `fsc stop` and for whoever looks for logs."""
+    with Store.open(job.address, create=False) as store:
+        entry = {"logs": str(folder), "host": socket.gethostname(), **body}
+        store.put_document(job.study_id, JOBS, folder.name, entry)
+
+
+def follow(job: Job, on_event: Callable[[Event], None], over: Callable[[], str | None], look: float = LOOK) -> bool:
+    """Report runs as they end, until none is left; False when interrupted, which stops no worker.
+
+    `over` says why no worker is left, or None while there are some. Where the scheduler or the database cannot be
+    reached, that is a warning: workers go on.
+    """
+    states: dict[int, str] = {}
+    warned = ""
+    try:
+        while True:
+            try:
+                reason = over()
+                left = _report(job, states, on_event)
+            except FscError as error:
+                if str(error) != warned:
+                    warned = str(error)
+                    on_event(Warned(f"{error}; the workers go on"))
+                time.sleep(5 * look)
+                continue
+            if not left:
+                return True
+            if reason is not None:
+                raise RunFailed(f"{reason}; {left} runs are not done", hint=f"logs are in {job.folder / 'jobs'}")
+            time.sleep(look)
+    except KeyboardInterrupt:
+        return False
+
+
+def _report(job: Job, states: dict[int, str], on_event: Callable[[Event], None]) -> int:
+    """Report what changed since the last look; returns how many runs are left."""
+    with Store.open(job.address, create=False) as store:
+        outline = store.outline(job.study_id)
+        changed = [run for run in outline if states and states.get(run.id) != run.state]
+        failed = [run.id for run in changed if run.state == "failed"]
+        errors = {run.id: run.error or "" for run in store.some_runs(failed)} if failed else {}
+    for run in changed:
+        if run.state == "done" or run.state == "trained" or run.state == "failed":
+            on_event(RunEnded(run.id, run.state, errors.get(run.id, "")))
+    states.update({run.id: run.state for run in outline})
+    return sum(run.state in ("pending", "running") for run in outline)

@@ -1,0 +1,117 @@
+"""Workers as tasks of a Ray cluster.
+
+The tasks belong to a driver, a process of its own on this machine: `python -m factored_scaling.runner.executors.ray`.
+It goes on when the command that started it ends. A task whose node fails is started on another one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from factored_scaling.errors import InvalidInput
+from factored_scaling.runner.events import Event
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors.cluster import follow, prepare, record
+from factored_scaling.runner.remote import Worker
+
+USUAL = 8  # workers, where the user does not say
+
+
+class RayExecutor:
+    """Tasks that keep one worker each.
+
+    `gpus` may be a fraction: workers then share the device's memory, without protection from each other. `address` is
+    that of the cluster; by default RAY_ADDRESS, or the cluster of this machine. `memory` is in GB; `resources` are the
+    cluster's own, such as `{"a100": 1}`.
+    """
+
+    detaches = True
+
+    def __init__(
+        self,
+        *,
+        gpus: float = 0,
+        cpus: float = 1,
+        memory: float | None = None,
+        resources: Mapping[str, Any] | None = None,
+        address: str | None = None,
+        detach: bool = False,
+    ) -> None:
+        self.device = "cuda" if gpus else None
+        self._detach = detach
+        self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
+        self._options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
+        if memory is not None:
+            self._options["memory"] = int(memory * 2**30)
+        if resources:
+            self._options["resources"] = {name: float(amount) for name, amount in resources.items()}
+
+    def count(self, job: Job, waiting: int, workers: int | None) -> int:
+        """As many as asked for, no more than there is work for."""
+        return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
+
+    def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
+        """Start the driver and follow the runs; interrupted or detached, the tasks go on."""
+        driver = self.submit(job, workers)
+        if self._detach:
+            return False
+
+        def over() -> str | None:
+            code = driver.poll()
+            return None if code is None else f"the driver of the Ray tasks ended with exit code {code}"
+
+        return follow(job, on_event, over)
+
+    def submit(self, job: Job, workers: int) -> subprocess.Popen[bytes]:
+        """Start the driver of the tasks."""
+        try:
+            import ray  # noqa: F401
+        except ImportError:
+            hint = "pip install 'factored-scaling[ray]'"
+            raise InvalidInput("executor ray needs Ray", where="executor", hint=hint) from None
+        folder = prepare(job, "ray")
+        plan = {"address": self._address, "workers": workers, "options": self._options}
+        (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
+        command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
+        with (folder / "driver.log").open("wb") as log:
+            driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
+        return driver
+
+
+def drive(folder: Path) -> int:
+    """Keep a task per worker going until all have ended; returns 1 where all of them failed."""
+    import ray
+
+    plan = json.loads((folder / "ray.json").read_text(encoding="utf-8"))
+    ray.init(address=plan["address"], namespace="factored-scaling")
+    task = ray.remote(**plan["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task)
+    waiting = [task.remote(str(folder / "job.json")) for _ in range(plan["workers"])]
+    failures = 0
+    while waiting:
+        ended, waiting = ray.wait(waiting, num_returns=1)
+        try:
+            print(ray.get(ended[0]), flush=True)
+        except ray.exceptions.RayError as error:
+            failures += 1
+            print(error, file=sys.stderr, flush=True)
+    return int(failures == plan["workers"])
+
+
+def _task(path: str) -> str:
+    """One task: a worker process until no run is left."""
+    import ray
+
+    os.environ["FSC_RAY_TASK"] = f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}"
+    return Worker(path, "FSC_RAY_TASK")()
+
+
+if __name__ == "__main__":
+    sys.exit(drive(Path(sys.argv[1])))

@@ -1,0 +1,172 @@
+"""A worker on a machine of a cluster: `python -m factored_scaling.runner.remote JOB.json`.
+
+The scheduler's job calls a `Worker`, which starts the worker as a process of its own and starts it again when it is
+killed or the database is away for a while. SIGTERM asks the process to save a resume point, give its runs back and end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError
+from factored_scaling.io.atomic import whole
+from factored_scaling.runner.events import Event, RunEnded, RunProgress
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.queue import JOB_ID
+from factored_scaling.runner.worker import work
+from factored_scaling.version import __version__
+
+STOPPED, AGAIN = 76, 75  # exit codes: stopped at a safe point; the database was away
+PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
+MOST_AWAY = 600.0  # seconds without a database after which a job gives up
+MOST_KILLED = 5  # times that a worker is killed
+SHOWN_EVERY = 30.0  # seconds between two lines of progress in the scheduler's log
+
+
+def write_job(job: Job, path: Path) -> None:
+    """Write what a worker needs to a file that only the user can read: the address may hold a password."""
+    data = {
+        "version": __version__,
+        "address": job.address,
+        "study": job.study_id,
+        "folder": str(job.folder),
+        "options": asdict(job.options),
+    }
+    with whole(path) as partial:
+        partial.touch(mode=0o600)
+        partial.write_text(json.dumps(data, indent=2), encoding="utf-8")
+
+
+def read_job(path: Path) -> Job:
+    """Read what `write_job` wrote; an error where another version of the package wrote it."""
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if data["version"] != __version__:
+        what = f"this machine has factored-scaling {__version__}, the one that submitted the job {data['version']}"
+        raise InvalidInput(what, where=os.uname().nodename, hint="install the same version on both")
+    return Job(data["address"], data["study"], Path(data["folder"]), WorkOptions(**data["options"]))
+
+
+class RemoteLine:
+    """A worker's line on a cluster: events become lines of the scheduler's log, signals ask it to stop."""
+
+    def __init__(self) -> None:
+        self._stopping = False
+        self._parent = os.getppid()
+        self._shown = 0.0
+
+    def listen(self) -> None:
+        """Treat SIGTERM and SIGINT as requests to stop."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether to end at the next safe point: asked to, or orphaned because the job was killed."""
+        return self._stopping or os.getppid() != self._parent
+
+    def check(self) -> None:
+        """Raise Stopped when a stop was asked for."""
+        if self.stopping:
+            raise Stopped
+
+    def say(self, event: Event) -> None:
+        """Write the event to the log; progress every half minute."""
+        if isinstance(event, RunProgress):
+            if time.monotonic() - self._shown < SHOWN_EVERY:
+                return
+            self._shown = time.monotonic()
+            print(f"runs {event.runs}: {event.stage} {event.done} of {event.total} {event.note}", flush=True)
+        elif isinstance(event, RunEnded):
+            print(f"run {event.run}: {event.state} {event.note}", flush=True)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+
+def main(path: Path) -> int:
+    """Work until no run is left, and return the exit code."""
+    line = RemoteLine()
+    line.listen()
+    try:
+        job = read_job(path)
+        work(line, job.address, job.study_id, job.folder, job.options)
+    except Stopped:
+        return STOPPED
+    except FscError as error:
+        print(error, file=sys.stderr, flush=True)
+        return AGAIN if isinstance(error, StoreError) else 1
+    return STOPPED if line.stopping else 0
+
+
+class Worker:
+    """What a scheduler's job does: keeps a worker process going until no run is left.
+
+    Submitit pickles it, calls it in the job, and calls `checkpoint` when the job is about to be preempted or to end.
+    `job_variable` names the environment variable with the scheduler's id of the job.
+    """
+
+    def __init__(self, path: str, job_variable: str = "") -> None:
+        self.path = path
+        self._variable = job_variable
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": None}
+
+    def __call__(self) -> str:
+        """Run worker processes one after the other; returns how the last one ended."""
+        away_since: float | None = None
+        killed = 0
+        name = os.environ.get(self._variable, "")
+        environment = {**os.environ, **({JOB_ID: name} if name else {})}
+        while True:
+            started = time.monotonic()
+            command = [sys.executable, "-m", "factored_scaling.runner.remote", self.path]
+            self._process = subprocess.Popen(command, env=environment)
+            code = self._process.wait()
+            if code in (0, STOPPED):
+                return "no run is left" if code == 0 else "stopped"
+            if code == AGAIN:
+                if away_since is None or time.monotonic() - started > MOST_AWAY:
+                    away_since = time.monotonic()
+                if time.monotonic() - away_since > MOST_AWAY:
+                    raise RunFailed(f"the database was away for {MOST_AWAY / 60:.0f} minutes")
+                time.sleep(5)
+            elif code < 0 and killed < MOST_KILLED:
+                killed += 1
+                print(f"the worker was killed by signal {-code}; another one starts", file=sys.stderr, flush=True)
+            else:
+                raise RunFailed(f"the worker ended with exit code {code}", hint="the lines above say why")
+
+    def stop(self) -> None:
+        """End the worker process at a safe point, or after a minute."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        process.kill()
+
+    def checkpoint(self) -> Any:
+        """Save a resume point; the same work is submitted again."""
+        from submitit.helpers import DelayedSubmission
+
+        self.stop()
+        return DelayedSubmission(self)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

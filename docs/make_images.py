@@ -74,7 +74,9 @@ def sheets() -> dict[str, str]:
     numbered = enumerate(zip(codes, demos, strict=True), start=1)
     lines = [DemoLine(place, code, demo.factor, demo.value) for place, (code, demo) in numbered]
     return {
-        "sheet-evaluate": evaluation_page(spec.name, 1, scoring.rubric, scoring.step_limit, trials, "example"),
+        "sheet-evaluate": evaluation_page(
+            spec.name, 1, scoring.rubric, scoring.step_limit, trials, "example", spec.names
+        ),
         "sheet-collect": collection_page(spec.name, 1, lines, setup_changes(demos), "example"),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from factored_scaling.core.conditions import Condition, scene
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 
@@ -116,3 +117,20 @@ def test_mistakes_are_placed(scoring: Any, match: str) -> None:
 def test_each_needs_values() -> None:
     with pytest.raises(InvalidInput, match="table lists no test_values"):
         spec({"conditions": "each"}, {"table": 4})
+
+
+def test_a_scene_lists_every_factor_and_what_goes_back_to_normal() -> None:
+    names = ("camera_pose", "lighting", "table")
+    red, left = Condition((("lighting", "red"),)), Condition((("camera_pose", "left"),))
+    after = scene(names, left, red)
+    assert [(item.factor, item.value, item.before) for item in after] == [
+        ("camera_pose", "left", None),
+        ("lighting", None, "red"),
+        ("table", None, None),
+    ]
+    assert [item.changed for item in after] == [True, True, False]
+    assert [item.back for item in after] == [False, True, False]
+    assert not any(item.changed for item in scene(names, red, red))
+    assert all(item.changed for item in scene(names, red, None)), "nothing is known of the bench"
+    removed = scene(("camera_pose",), left, red)
+    assert [item.factor for item in removed] == ["camera_pose", "lighting"], "a factor that the study no longer has"

@@ -79,6 +79,12 @@ class TestEvaluation:
         assert {row["policy"] for row in rows} == {standing.label for standing in scoring.standings()}
         assert len({(row["camera_pose"], row["lighting"]) for row in rows}) == 2
 
+    def test_every_row_has_the_whole_scene(self, tmp_path: Path) -> None:
+        spec = SPEC.changed(scoring={"conditions": [{"lighting": "red"}, {"camera_pose": "far left"}], "repeats": 1})
+        with Study.create(spec, tmp_path / "study.db") as study:
+            rows = rows_of(evaluation_csv(Scoring.begin(study, seed=1)))
+        assert {(row["camera_pose"], row["lighting"]) for row in rows} == {("normal", "red"), ("far left", "normal")}
+
     def test_a_filled_sheet_comes_back(self, study: Study, scoring: Scoring, tmp_path: Path) -> None:
         sheet = write(tmp_path / "sheet.csv", filled(scoring))
         taken = import_sheet(study, sheet, "ada")
@@ -145,7 +151,7 @@ class TestEvaluation:
             (lambda r: r[2].update(score="nan"), r"row 3 \(line 4\), column score"),
             (lambda r: r[2].update(ended="hazzard"), r"row 3 \(line 4\), column ended: .*did you mean hazard"),
             (lambda r: r[1].update(ended="hazard"), "column ended: ended by hazard, and yet the score is 1"),
-            (lambda r: r[4].update(ended="hazard"), "column ended: skipped, and yet it ended"),
+            (lambda r: r[4].update(ended="hazard"), "column ended: score=skip conflicts with ended"),
             (lambda r: r[1].update(code=r[0]["code"]), r"row 2 \(line 3\), column code: \w+ is already in row 1"),
             (lambda r: r[1].update(code="ABCD"), r"row 2 \(line 3\), column code: 'ABCD' is no code"),
             (lambda r: r[1].update(code=""), r"row 2 \(line 3\), column code: missing"),

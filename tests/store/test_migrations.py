@@ -78,7 +78,7 @@ def test_scores_of_people_are_read_from_version_3_on(old: Path) -> None:
         assert [trial.claimed for trial in queue[:6]] == [False, False, True, False, True, False]
         summary = store.queue_summary(evaluation.id, "ada", recent=5)
         assert (summary.open, summary.scored, summary.skipped, summary.claimed) == (37, 2, 1, 2)
-        assert (summary.levels, summary.mine) == ({1.0: 1, 0.0: 1}, 3)
+        assert (summary.levels, summary.mine) == ({1.0: 1, 0.0: 1}, 2)
         assert (summary.last, summary.current) == (queue[3], queue[2])
         assert summary.recent == (1_700_000_000.0,) * 3
         assert [row.entry.kind for row in store.entries(evaluation.id)] == ["score", "score", "score", "undo", "skip"]

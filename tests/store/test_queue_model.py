@@ -175,7 +175,7 @@ class Day(RuleBasedStateMachine):
             assert found.claimed == sum(trial.claimed for trial in queue)
             assert found.levels == Counter(trial.score for trial in queue if trial.score is not None)
             assert found.recent == tuple(sorted((t.told for t in queue if t.told is not None), reverse=True)[:4])
-            assert found.mine == len(told)
+            assert found.mine == sum(trial.state == "scored" for trial in mine)
             assert found.last == max(told, key=lambda trial: (trial.told or 0.0, trial.position), default=None)
             assert found.current == next((trial for trial in mine if trial.claimed), None)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -56,6 +57,18 @@ def towel_spec() -> StudySpec:
     }
     scoring = {"preset": "fold-towel", "combinations": 2, "repeats": 2}
     return StudySpec(factors, construction="one", points=3, name="towel", scoring=scoring)
+
+
+def bench_spec() -> StudySpec:
+    """One factor at a time: what one scene varies is normal in the next, and nothing ever varies the table."""
+    factors: dict[str, Any] = {
+        "camera_pose": {"demos": 6, "test_values": ["far left"]},
+        "lighting": {"demos": 6, "test_values": ["red lamp"]},
+        "table": 6,
+    }
+    conditions = [{"lighting": "red lamp"}, {"camera_pose": "far left"}]
+    scoring = {"rubric": "fold-towel", "conditions": conditions, "repeats": 2}
+    return StudySpec(factors, construction="one", points=3, name="bench", scoring=scoring)
 
 
 def measure(study: Study, runs: int, trials: int = 200) -> None:

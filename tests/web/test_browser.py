@@ -11,9 +11,11 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 from tests.web.browsing import CONTRAST, DESKTOP, PHONE, opened, started
-from tests.web.conftest import STEEP, Served, measure, towel_spec, wipe_spec
+from tests.web.conftest import STEEP, Served, bench_spec, measure, towel_spec, wipe_spec
 
+from factored_scaling.cli.sheet_forms import collection_text, evaluation_text
 from factored_scaling.scoring.session import Scoring
+from factored_scaling.scoring.sheets import begin_collection
 from factored_scaling.study import Study
 from factored_scaling.web.serve import outside_address
 
@@ -159,7 +161,10 @@ def test_a_day_of_scoring(browser: Browser, folder: Path, scoring: Scoring, serv
             day.score(holder)
             for page in (holder, waiter):
                 expect(page.get_by_text("Every trial is scored.")).to_be_visible()
-        ada.get_by_role("button", name="Finish evaluation 1").click()
+        ada.get_by_text("Finish evaluation 1").click()
+        expect(ada.get_by_text("no score of evaluation 1 can be changed")).to_be_visible()
+        assert not scoring.progress().closed, "it asks once"
+        ada.get_by_role("button", name="Yes, finish").click()
         expect(ada.get_by_text("Finished.")).to_be_visible()
     said = {
         trial.code: (trial.score, "; ".join([trial.ending, *trial.notes]).strip("; ")) for trial in scoring.trials()
@@ -263,6 +268,115 @@ def test_the_page_scores_without_scripts(
         ("undo", None),
         ("score", 1.0),
     ]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """Four trials of one policy: a red lamp, then the camera far left, or the other way round, twice."""
+    made = tmp_path / "bench"
+    made.mkdir()
+    (made / "study.yaml").write_text(yaml.safe_dump(bench_spec().to_mapping(), sort_keys=False))
+    with Study.create(bench_spec(), made / "study.db") as study:
+        Scoring.begin(study, [1], seed=2)
+    return made
+
+
+def scene_on(page: Page) -> dict[str, str]:
+    """Every factor on the page with what stands beside it; what has to be done is marked with an exclamation mark."""
+    rows = page.locator(".setup div").all()
+    mark = ["! " if row.get_attribute("class") == "changed" else "" for row in rows]
+    texts = [row.inner_text().split("\n", 1) for row in rows]
+    return {name: before + " ".join(value.split()) for before, (name, value) in zip(mark, texts, strict=True)}
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_scenes_change_and_go_back_to_normal(
+    browser: Browser, bench: Path, serve: Callable[..., Served], size: tuple[int, int]
+) -> None:
+    served = serve(bench, "--port", "0")
+    lit = {"camera pose": "normal", "lighting": "red lamp", "table": "normal"}
+    posed = {"camera pose": "far left", "lighting": "normal", "table": "normal"}
+    to_lit = {"camera pose": "! back to normal was far left", "lighting": "! red lamp was normal", "table": "normal"}
+    to_posed = {"camera pose": "! far left was normal", "lighting": "! back to normal was red lamp", "table": "normal"}
+    with opened(browser, size) as page:
+        sign_in(page, served, "ada")
+        advice = page.locator(".scene .sub")
+        expect(advice).to_have_text("Set up the whole scene.")
+        begun = lit if "red lamp" in scene_on(page)["lighting"] else posed
+        assert scene_on(page) == {name: f"! {value}" for name, value in begun.items()}
+        stood, changes = begun, 0
+        code = ready(page)
+        for _ in range(3):
+            press(page, "score:0.5")
+            code = ready(page, after=code)
+            shown = scene_on(page)
+            if shown == stood:
+                expect(advice).to_have_text("Same scene as your last trial.")
+                continue
+            assert shown == (to_posed if stood is lit else to_lit)
+            expect(advice).to_have_text("2 changes from your last trial.")
+            stood, changes = (posed if stood is lit else lit), changes + 1
+        assert changes >= 1
+
+
+def test_buttons_stay_where_they_are(browser: Browser, bench: Path, serve: Callable[..., Served]) -> None:
+    """Whatever the scene, the message above it or a long note need, a thumb finds the same button at the same place."""
+    served = serve(bench, "--port", "0")
+    for size in (PHONE, DESKTOP):
+        with opened(browser, size) as page:
+            sign_in(page, served, f"ada at {size[0]}")
+
+            def places(page: Page = page) -> list[object]:
+                return [button.bounding_box() for button in page.locator(".answer button").all()]
+
+            code = ready(page)
+            before = places()
+            page.get_by_label("Note").fill("slipped")
+            press(page, "score:0.5")
+            code = ready(page, after=code)
+            assert places() == before, "another scene, and an undo line"
+            page.get_by_role("button", name="Undo").click()
+            code = ready(page, after=code)
+            expect(page.get_by_label("Note")).to_have_value("slipped")
+            assert places() == before
+            page.evaluate("document.querySelector('#unsent').hidden = false")
+            page.evaluate("document.querySelector('#unsent').textContent = 'No connection. '.repeat(20)")
+            page.evaluate("document.querySelector('#note').style.height = '300px'")
+            assert places() == before, "a message and a long note"
+
+
+def test_a_half_written_note_survives_an_undo(browser: Browser, bench: Path, serve: Callable[..., Served]) -> None:
+    served = serve(bench, "--port", "0")
+    with opened(browser) as page:
+        sign_in(page, served, "ada")
+        first = ready(page)
+        press(page, "score:0.5")
+        second = ready(page, after=first)
+        page.get_by_label("Note").fill("half a no")
+        page.get_by_role("button", name="Undo").click()
+        back(page, first)
+        expect(page.get_by_label("Note")).to_have_value("")
+        press(page, "score:1.0")
+        back(page, second)
+        expect(page.get_by_label("Note")).to_have_value("half a no")
+
+
+def test_sheets_fit_a_phone(browser: Browser, bench: Path) -> None:
+    """The list of demonstrations as a whole; of the sheet of trials the scenes, while its boxes scroll sideways."""
+    with Study.open(bench / "study.db") as study:
+        listed = collection_text(study, begin_collection(study, {"camera_pose": 2, "lighting": 2, "table": 1}), "html")
+        (bench / "collect.html").write_text(listed)
+        (bench / "evaluate.html").write_text(evaluation_text(Scoring.open(study), "html"))
+    with opened(browser, PHONE) as page:
+        for name in ("collect", "evaluate"):
+            page.goto((bench / f"{name}.html").as_uri())
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide == 0, name
+        page.locator(".wide").evaluate("element => element.scrollLeft = 1000")
+        for place in page.locator(".scene .value").all():
+            box = place.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] < box["x"] + box["width"] <= PHONE[0]
 
 
 @pytest.fixture

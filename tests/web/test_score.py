@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.web.conftest import HERE, NETWORK, TOKEN, client_of, towel_spec
+from tests.web.conftest import HERE, NETWORK, TOKEN, bench_spec, client_of, towel_spec
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.scoring.session import Scoring
@@ -113,6 +114,86 @@ def test_what_changed_in_the_scene_is_marked(scoring: Scoring, client: TestClien
     assert all(row["changed"] for row in first["setting"])
     second = entry(client, first["code"], score=1.0).json()["trial"]
     assert not any(row["changed"] for row in second["setting"]), "the order spares set-ups"
+
+
+def scene_of(trial: dict[str, Any]) -> list[tuple[str, str | None, bool, bool]]:
+    return [(row["factor"], row["value"], row["changed"], row["back"]) for row in trial["setting"]]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Scoring]:
+    """Two policies, two scenes, twice each. The scene changes with every second trial."""
+    with Study.create(bench_spec(), tmp_path / "bench.db") as study:
+        yield Scoring.begin(study, [1, 2], seed=5)
+
+
+def test_every_trial_lists_the_whole_scene_and_what_goes_back_to_normal(bench: Scoring) -> None:
+    with client_of(bench.study) as client:
+        trial = following(client)["trial"]
+        assert trial["advice"] == "Set up the whole scene."
+        assert [row[0] for row in scene_of(trial)] == ["camera pose", "lighting", "table"]
+        seen = [scene_of(trial)]
+        for _ in range(7):
+            trial = entry(client, trial["code"], score=1.0).json()["trial"]
+            seen.append(scene_of(trial))
+    lit = [("camera pose", None, False, False), ("lighting", "red lamp", False, False)]
+    posed = [("camera pose", "far left", False, False), ("lighting", None, False, False)]
+    to_posed = [("camera pose", "far left", True, False), ("lighting", None, True, True)]
+    to_lit = [("camera pose", None, True, True), ("lighting", "red lamp", True, False)]
+    table = [("table", None, False, False)]
+    for before, now in itertools.pairwise(seen):
+        was, wants = before[1][1], now[1][1]
+        if was == wants:
+            assert now == (lit if wants else posed) + table
+        else:
+            assert now == (to_lit if wants else to_posed) + table
+    assert any(row[3] for now in seen for row in now), "this queue never goes back"
+
+
+def test_after_a_skip_or_an_undo_the_whole_scene_is_to_be_checked(bench: Scoring) -> None:
+    with client_of(bench.study) as client:
+        first = following(client)["trial"]
+        second = entry(client, first["code"], kind="skip").json()["trial"]
+        assert second["advice"] == "Your last trial was skipped. Check the whole scene."
+        assert all(row["changed"] and not row["back"] for row in second["setting"])
+        third = entry(client, second["code"], score=1.0).json()["trial"]
+        assert third["known"]
+        again = entry(client, second["code"], kind="undo", token="u").json()["trial"]
+        assert again["advice"] == "This trial was taken back. Check the whole scene."
+        assert all(row["changed"] for row in again["setting"])
+
+
+def test_operators_are_told_that_others_may_have_changed_the_scene(bench: Scoring) -> None:
+    with client_of(bench.study) as client:
+        held = {who: following(client, who)["trial"] for who in ("ada", "grace")}
+        held["ada"] = entry(client, held["ada"]["code"], "ada", score=1.0).json()["trial"]
+        assert "Others" not in held["ada"]["advice"]
+        held["grace"] = entry(client, held["grace"]["code"], "grace", score=1.0).json()["trial"]
+        assert "Others" not in held["grace"]["advice"]
+        assert "if you share a robot, check the whole scene" in following(client, "ada")["trial"]["advice"]
+
+
+def test_a_skipped_trial_is_not_among_the_scores_of_an_operator(scoring: Scoring, client: TestClient) -> None:
+    trial = entry(client, following(client)["trial"]["code"], score=1.0).json()["trial"]
+    now = entry(client, trial["code"], kind="skip").json()
+    assert (now["progress"]["scored"], now["progress"]["skipped"], now["progress"]["mine"]) == (1, 1, 1)
+    client.post("/score/name", data={"name": "ada"}, headers=FORM)
+    assert "over 1 trial, 0 of them scored by you" in _page(client)
+
+
+def test_a_note_survives_undo_for_who_wrote_it(scoring: Scoring, client: TestClient) -> None:
+    code = following(client)["trial"]["code"]
+    entry(client, code, score=0.25, note="slipped <twice>")
+    entry(client, code, kind="note", token="n", note="left hand")
+    undone = entry(client, code, kind="undo", token="u").json()["trial"]
+    assert (undone["draft"], undone["notes"]) == ("slipped <twice>; left hand", [])
+    assert entry(client, code, score=1.0, token="s").json()["last"]["notes"] == []
+    assert entry(client, code, kind="undo", token="v").json()["trial"]["draft"] == "", "it was not sent again"
+    entry(client, code, score=1.0, token="w", note="mine")
+    entry(client, code, kind="undo", token="x")
+    scoring.release("ada")
+    other = following(client, "grace")["trial"]
+    assert (other["code"], other["draft"]) == (code, "")
 
 
 def test_undo_brings_the_trial_back(scoring: Scoring, client: TestClient) -> None:

@@ -43,7 +43,7 @@ def evaluation_text(scoring: Scoring, form: str) -> str:
         )
     lines = [TrialLine(t.number, t.code, t.label, t.condition, _done(t)) for t in scoring.trials()]
     name, day = scoring.study.spec.name, time.strftime("%Y-%m-%d")
-    return evaluation_page(name, scoring.number, scoring.rubric, scoring.step_limit, lines, day)
+    return evaluation_page(name, scoring.number, scoring.rubric, scoring.step_limit, lines, day, scoring.factors)
 
 
 def collection_text(study: Study, collection: Collection, form: str) -> str:
@@ -116,4 +116,4 @@ def _document(**content: object) -> str:
 def _done(trial: BlindTrial) -> str:
     if trial.state == "scored":
         return f"scored{f' ({trial.ending})' if trial.ending else ''} by {trial.operator}"
-    return f"left out by {trial.operator}" if trial.state == "skipped" else ""
+    return f"skipped by {trial.operator}" if trial.state == "skipped" else ""

@@ -19,6 +19,7 @@ Order = Literal["by-condition", "mixed"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 MOST_CONDITIONS = 1000
 MOST_REPEATS = 1000
+NORMAL = "normal"  # how sheets and pages call the state of a factor that a condition does not vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,38 @@ class Condition:
     def setting(self) -> str:
         """The scene in one line, as trials keep it."""
         return ", ".join(f"{name}={value}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class SceneItem:
+    """One factor of a scene to set up; None stands for its normal state."""
+
+    factor: str
+    value: str | None
+    # in the scene before this one
+    before: str | None
+    # whether it has to be set up; always, where the scene before is not known
+    changed: bool
+
+    @property
+    def back(self) -> bool:
+        """Whether the factor goes back to normal."""
+        return self.changed and self.value is None
+
+
+def scene(factors: Sequence[str], condition: Condition, before: Condition | None) -> tuple[SceneItem, ...]:
+    """The whole scene of a condition: every factor, with what changes from the condition `before` (None: unknown).
+
+    A condition lists only the factors that it varies. Whoever sets it up also has to put back to normal what the
+    condition before varied.
+    """
+    values = dict(condition.values)
+    earlier = {} if before is None else dict(before.values)
+    names = dict.fromkeys((*factors, *values, *earlier))
+    return tuple(
+        SceneItem(name, values.get(name), earlier.get(name), before is None or values.get(name) != earlier.get(name))
+        for name in names
+    )
 
 
 @dataclass(frozen=True, slots=True)

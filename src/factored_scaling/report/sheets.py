@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.conditions import Condition
+from factored_scaling.core.conditions import NORMAL, Condition, scene
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.report.pages import templates
 from factored_scaling.version import __version__
+
+_MOST_LINES = 14  # trials below one heading: they fit one sheet of paper together
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,28 @@ class DemoLine:
 
 
 def evaluation_page(
-    name: str, number: int, rubric: Rubric, step_limit: int | None, lines: Sequence[TrialLine], created: str
+    name: str,
+    number: int,
+    rubric: Rubric,
+    step_limit: int | None,
+    lines: Sequence[TrialLine],
+    created: str,
+    factors: Sequence[str],
 ) -> str:
-    """The trials in the order to run them, scene by scene, with a box for every score."""
+    """The trials in the order to run them, scene by scene, with a box for every score.
+
+    Every scene lists all `factors`, with what changes from the scene before and what goes back to normal.
+    """
     scenes: list[dict[str, Any]] = []
+    count, before = 0, None
     for line in lines:
-        if not scenes or scenes[-1]["values"] != line.condition.values:
-            scenes.append({"values": line.condition.values, "lines": []})
+        here = line.condition
+        if before is None or here.values != before.values:
+            count += 1
+            scenes.append({"number": count, "continued": False, "items": scene(factors, here, before), "lines": []})
+        elif len(scenes[-1]["lines"]) == _MOST_LINES:
+            scenes.append({"number": count, "continued": True, "items": scene(factors, here, here), "lines": []})
+        before = here
         scenes[-1]["lines"].append(line)
     content = {
         "name": name,
@@ -52,6 +69,7 @@ def evaluation_page(
         "trials": len(lines),
         "policies": len({line.label for line in lines}),
         "created": created,
+        "normal": NORMAL,
     }
     return _render("sheet_evaluate.html.j2", content)
 

@@ -28,7 +28,7 @@ class BlindTrial:
     # names the policy for whoever starts it on the robot; says nothing of its training set
     label: str
     condition: Condition
-    # the how-manieth trial of this policy in this condition
+    # repeat index of this policy in this condition, from 1
     repeat: int
     state: QueueState
     # who has it now, or scored or left it out
@@ -38,6 +38,9 @@ class BlindTrial:
     ending: str
     notes: tuple[str, ...]
     told: float | None
+    # whether its last score or skip was undone, and the notes of that, for the operator who undid it
+    undone: bool
+    draft: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class View:
     """What an operator may know of an evaluation: nothing in it tells policies apart."""
 
     progress: Progress
-    # how many trials they scored or left out, the last of them, which they may undo, and the one they have now
+    # how many trials they scored, the last that they scored or left out and may undo, and the one they have now
     mine: int
     last: BlindTrial | None
     current: BlindTrial | None
@@ -96,6 +99,7 @@ class Scoring:
         self.number = row.number
         self.rubric: Rubric = row.rubric
         self.step_limit = row.step_limit
+        self.factors = study.spec.names
 
     @classmethod
     def begin(cls, study: Study, run_ids: Iterable[int] | None = None, seed: int | None = None) -> Scoring:
@@ -266,4 +270,6 @@ def _blind(trial: QueuedTrial) -> BlindTrial:
         ending=trial.ending,
         notes=trial.notes,
         told=trial.told,
+        undone=trial.undone,
+        draft=trial.draft,
     )

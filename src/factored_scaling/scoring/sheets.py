@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.core.conditions import NORMAL
 from factored_scaling.core.queue import read_code, short_codes
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
@@ -32,13 +33,13 @@ _Rows = Sequence[tuple[str, _Cells]]
 
 
 def evaluation_csv(scoring: Scoring) -> str:
-    """The queue as a table to fill in: score (or skip), ended, note."""
-    names = scoring.study.spec.names
+    """The queue as a table to fill in: score (or skip), ended, note. Every row has the whole scene."""
+    names = scoring.factors
 
     def cells(trial: BlindTrial) -> list[object]:
         values = dict(trial.condition.values)
         score = "skip" if trial.state == "skipped" else "" if trial.score is None else f"{trial.score:g}"
-        shown = [trial.number, trial.code, trial.label, *(values.get(name, "") for name in names)]
+        shown = [trial.number, trial.code, trial.label, *(values.get(name, NORMAL) for name in names)]
         return [*shown, score, trial.ending, "; ".join(trial.notes)]
 
     header = ["number", "code", "policy", *names, "score", "ended", "note"]
@@ -79,7 +80,9 @@ def _entry(cells: _Cells, place: str, operator: str, rubric: Rubric) -> Entry | 
         )
     if text.lower() in ("skip", "skipped"):
         if ending:
-            raise InvalidInput("skipped, and yet it ended", where=f"{place}, column ended", hint="keep one of them")
+            raise InvalidInput(
+                "score=skip conflicts with ended", where=f"{place}, column ended", hint="keep one of them"
+            )
         return Entry("skip", uuid.uuid4().hex, operator, None, "", note)
     if not text and not ending:
         return None

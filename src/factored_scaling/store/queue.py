@@ -353,9 +353,13 @@ def _entry(row: Row[Any]) -> Entry:
 def _queued(row: Row[Any], said: Sequence[Row[Any]], now: float) -> QueuedTrial:
     deciding = [entry for entry in said if entry.kind != "note"]
     last = deciding[-1] if deciding and row.state != "open" else None
-    # remarks made about a rollout that was undone go with it
-    since = max((entry.id for entry in said if entry.kind == "undo"), default=-1)
+    # remarks made about a rollout that was undone go with it; who undid it gets them back as a draft
+    undos = [entry.id for entry in said if entry.kind == "undo"]
+    since, earlier = (undos[-1] if undos else -1), (undos[-2] if len(undos) > 1 else -1)
     notes = tuple(entry.note for entry in said if entry.note and entry.id > since)
+    undone = row.state == "open" and bool(undos)
+    undid = undone and deciding[-1].operator == row.operator
+    drafts = [entry.note for entry in said if undid and entry.note and earlier < entry.id < since]
     return QueuedTrial(
         code=row.code,
         position=row.position,
@@ -370,4 +374,6 @@ def _queued(row: Row[Any], said: Sequence[Row[Any]], now: float) -> QueuedTrial:
         ending=last.ending if last is not None else "",
         notes=notes,
         told=last.created if last is not None else None,
+        undone=undone,
+        draft="; ".join(drafts)[:LONGEST_NOTE],
     )

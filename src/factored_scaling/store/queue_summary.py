@@ -18,7 +18,7 @@ _COUNTS = (
         queue.c.score,
         func.count(),
         func.sum(case((CLAIMED, 1), else_=0)),
-        func.sum(case((and_(OWN, _DEALT_WITH), 1), else_=0)),
+        func.sum(case((and_(OWN, queue.c.state == "scored"), 1), else_=0)),
     )
     .where(HERE)
     .group_by(queue.c.state, queue.c.score)

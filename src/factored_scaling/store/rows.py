@@ -154,6 +154,9 @@ class QueuedTrial:
     notes: tuple[str, ...] = ()
     # when it was scored or left out
     told: float | None = None
+    # whether its last score or skip was undone, and the notes of that, for the operator who undid it
+    undone: bool = False
+    draft: str = ""
 
     @property
     def trial(self) -> Trial:
@@ -177,7 +180,7 @@ class QueueSummary:
     levels: dict[float, int]
     # when the latest trials were scored or left out, newest first
     recent: tuple[float, ...]
-    # how many trials the operator scored or left out, the last of them, and the one that they have now
+    # how many trials the operator scored, the last that they scored or left out, and the one that they have now
     mine: int
     last: QueuedTrial | None
     current: QueuedTrial | None

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from factored_scaling.core.conditions import SceneItem, scene
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.errors import InvalidInput
 from factored_scaling.report.words import plain
@@ -153,12 +154,11 @@ def state(scoring: Scoring, operator: str) -> dict[str, Any]:
     """What an operator may know at this moment, as plain data."""
     view = scoring.view(operator, _PACE + 1)
     current, last, overall = view.current, view.last, view.progress.overall
-    before = last.condition.values if last is not None else ()
     return {
         "evaluation": scoring.number,
         "closed": view.progress.closed,
         "operator": operator,
-        "trial": None if current is None else _shown(current, dict(before)),
+        "trial": None if current is None else _shown(current, view, scoring.factors),
         "last": None if last is None else _dealt_with(last, scoring.rubric),
         "progress": {**_progress(view), "mine": view.mine},
         "overall": None
@@ -180,23 +180,57 @@ def buttons(rubric: Rubric) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(trial: BlindTrial, before: Mapping[str, str]) -> dict[str, Any]:
-    """A trial to run. `changed` marks what has to be set up anew since the operator's last one."""
+def _shown(trial: BlindTrial, view: View, factors: Sequence[str]) -> dict[str, Any]:
+    """A trial to run, with the whole scene: what changes from the operator's last trial and what goes back to normal.
+
+    The scene of a trial that was left out may never have been set up, and after an undo that of the next trial may
+    stand already. Then there is nothing to compare with, and every row is to be set up.
+    """
+    last = view.last
+    known = last is not None and last.state == "scored" and not trial.undone
+    rows = scene(factors, trial.condition, last.condition if last is not None and known else None)
     return {
         "code": trial.code,
         "number": trial.number,
         "label": trial.label,
         "repeat": trial.repeat,
         "notes": list(trial.notes),
+        "draft": trial.draft,
+        "known": known,
+        "advice": _advice(trial, view, rows),
         "setting": [
-            {"factor": plain(name), "value": value, "changed": before.get(name) != value}
-            for name, value in trial.condition.values
+            {
+                "factor": plain(row.factor),
+                "value": row.value,
+                "before": row.before,
+                "changed": row.changed,
+                "back": known and row.back,
+            }
+            for row in rows
         ],
     }
 
 
+def _advice(trial: BlindTrial, view: View, rows: Sequence[SceneItem]) -> str:
+    """What to do with the scene, in a sentence or two."""
+    last = view.last
+    if trial.undone:
+        return "This trial was taken back. Check the whole scene."
+    if last is None:
+        return "Set up the whole scene."
+    if last.state != "scored":
+        return "Your last trial was skipped. Check the whole scene."
+    changes = sum(row.changed for row in rows)
+    text = "Same scene as your last trial."
+    if changes:
+        text = f"{changes} {'change' if changes == 1 else 'changes'} from your last trial."
+    if view.recent and last.told is not None and view.recent[0] > last.told:
+        text += " Others scored in between: if you share a robot, check the whole scene."
+    return text
+
+
 def _dealt_with(trial: BlindTrial, rubric: Rubric) -> dict[str, Any]:
-    said = "left out" if trial.score is None else trial.ending or rubric.level(trial.score).name
+    said = "skipped" if trial.score is None else trial.ending or rubric.level(trial.score).name
     return {
         "code": trial.code,
         "number": trial.number,

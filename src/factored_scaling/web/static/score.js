@@ -9,6 +9,7 @@ const PLACE = `fsc-score/${study}/${evaluation}/`;
 const LOCK = 700; // milliseconds in which a second tap of the same finger must not score the next trial
 const STILL_HERE = 60000; // how often a waiting page says so, which keeps its trial claimed
 const memory = new Map(); // where the browser keeps nothing, as in some private windows
+const drafts = new Map(); // notes of trials that an undo took away from the screen, by code
 let sending = false, again = false, failures = 0, timer = 0, waiting = null;
 
 // --- what is not sent yet
@@ -98,6 +99,9 @@ function say(choice, code, note) {
   if (kind === "ending") entry.ending = value;
   if (note.trim()) entry.note = note.trim();
   keep(entry);
+  const shown = card.querySelector("#trial");
+  drafts.delete(code);
+  if (kind === "undo" && shown) drafts.set(shown.dataset.code, shown.querySelector("#note").value);
   card.inert = true; // until there is an answer, or it is clear that there is none
   if (navigator.vibrate) navigator.vibrate(15);
   waiting = setTimeout(() => hold(entry), 250); // a quick answer needs no words in between
@@ -118,13 +122,15 @@ function show(content) {
   card.innerHTML = content.html; // made and escaped by the server
   if (open && card.querySelector("#overall")) card.querySelector("#overall").open = true;
   const now = card.querySelector("#trial");
-  if (same && now && draft) now.querySelector("#note").value = draft.value;
+  const text = same && draft ? draft.value : now && drafts.get(content.trial.code);
+  if (now && text) now.querySelector("#note").value = text;
   if (focused) now.querySelector("#note").focus();
   if (now && !same) {
     lock(now);
     scrollTo({top: 0});
-    const {label, setting} = content.trial;
-    spoken.textContent = `Next: policy ${label}, ${setting.map((row) => `${row.factor} ${row.value}`).join(", ")}`;
+    const {label, advice, setting} = content.trial;
+    const changes = setting.filter((row) => row.changed).map((row) => `${row.factor} ${row.back ? "back to normal" : row.value ?? "normal"}`);
+    spoken.textContent = `Next: policy ${label}. ${advice} ${changes.join(", ")}`;
   }
 }
 
@@ -137,7 +143,7 @@ function lock(form) {
 // The connection is slow or gone: say what is kept, and let it be taken back.
 function hold(entry) {
   card.inert = false;
-  const words = {score: "Scored", skip: "Left out", undo: "Taken back", note: "Noted"}[entry.kind];
+  const words = {score: "Scored", skip: "Skipped", undo: "Taken back", note: "Noted"}[entry.kind];
   const head = document.createElement("h1"), more = document.createElement("span"), back = document.createElement("button");
   const amount = entry.kind === "score" ? ` ${entry.ending || entry.score}` : "";
   head.append(`${words}${amount}. `, more);

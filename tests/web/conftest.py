@@ -80,8 +80,10 @@ def measure(study: Study, runs: int, trials: int = 200) -> None:
 
 
 @contextlib.contextmanager
-def client_of(study: Study, access: Access | None = None, base: str = HERE) -> Iterator[TestClient]:
-    app = create_app(study, access or Access())
+def client_of(
+    study: Study, access: Access | None = None, base: str = HERE, folder: Path | None = None
+) -> Iterator[TestClient]:
+    app = create_app(study, access or Access(), folder=folder, argument="my-study")
     with TestClient(app, base_url=base, follow_redirects=False, raise_server_exceptions=False) as client:
         yield client
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
-from tests.web.conftest import measure
+from tests.web.conftest import client_of, measure, wipe_spec
 
 from factored_scaling.core.trials import Trial
+from factored_scaling.scoring.session import Scoring
 from factored_scaling.store import RunRow
 from factored_scaling.study import Study
+from factored_scaling.web.files import LONGEST_LOG
 from factored_scaling.web.overview import _facts, duration_words, time_left
 
 
@@ -101,6 +106,92 @@ def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: T
     assert "<table>:" not in text.replace("&lt;table&gt;", "")
 
 
+def next_of(client: TestClient) -> str:
+    found = re.search(r'<p class="next">(.*?)</p>', client.get("/").text)
+    assert found is not None
+    return html.unescape(re.sub(r"</?(b|code)>", "", found[1]))
+
+
+def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None:
+    assert next_of(client) == "Next: train and record the pending policies: fsc runs my-study --state pending"
+    (run,) = study.ask(1)
+    assert next_of(client) == "Next: nothing to do, 1 run is at work"
+    study.fail(run.id, "no room")
+    assert "pending policies" in next_of(client)
+    measure(study, 3)
+    (last,) = study.ask(1)
+    study.trained(last.id)
+    assert next_of(client) == "Next: queue trials of the trained policy: fsc sheet evaluate my-study"
+    scoring = Scoring.begin(study, [last.id])
+    left = scoring.progress().left
+    assert next_of(client) == f'Next: <a href="/score?evaluation=1">score {left} trials more</a>'
+    for trial in scoring.trials():
+        scoring.score(trial.code, 1.0, "ada", trial.code)
+    assert next_of(client) == 'Next: <a href="/score?evaluation=1">finish the evaluation</a>'
+    scoring.close()
+    assert next_of(client) == ("Next: solve what made runs fail, then try them again: fsc runs my-study --state failed")
+    study.store.retry(run.id)
+    measure(study, 1)
+    assert next_of(client) == 'Next: <a href="/curves">see what to collect</a>'
+
+
+def test_studies_that_fsc_trains_are_pointed_to_fsc_run(tmp_path: Path) -> None:
+    spec = wipe_spec().changed(trainer={"command": "true"})
+    with Study.create(spec, tmp_path / "own.db") as study, client_of(study) as client:
+        assert next_of(client) == "Next: train the pending policies: fsc run my-study"
+        for run in study.ask(5):
+            study.fail(run.id, "no room")
+        assert next_of(client).endswith("fsc run my-study --retry-failed")
+
+
+def test_runs_link_to_their_logs_and_videos_and_to_nothing_else(study: Study, tmp_path: Path) -> None:
+    run = study.runs()[0]
+    folder = tmp_path / "runs" / run.digest
+    (folder / "videos").mkdir(parents=True)
+    (folder / "log.txt").write_bytes(b"x" * LONGEST_LOG + b"\nthe end <b>\xff\n")
+    (folder / "train.log").write_text("step 1")
+    (folder / "videos" / "all failures.mp4").write_bytes(bytes(range(256)) * 10)
+    (folder / "policy.safetensors").write_text("weights")
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with client_of(study, folder=tmp_path) as client:
+        found = re.findall(r'<a href="(/files/[^"]*)">([^<]*)</a>', client.get("/").text)
+        base = f"/files/{run.digest}"
+        assert found == [
+            (f"{base}/log.txt", "log"),
+            (f"{base}/train.log", "train.log"),
+            (f"{base}/videos/all%20failures.mp4", "all failures"),
+        ]
+        log = client.get(found[0][0])
+        assert log.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert (len(log.content), log.content[-9:]) == (LONGEST_LOG, b"end <b>\xff\n")
+        video = client.get(found[2][0], headers={"Range": "bytes=0-9"})
+        assert (video.status_code, video.content) == (206, bytes(range(10)))
+        for name in ("link.txt", "policy.safetensors", "../../secret.txt", "%2e%2e/%2e%2e/secret.txt", "videos", ""):
+            assert client.get(f"{base}/{name}").status_code == 404, name
+        assert client.get("/files/../secret.txt").status_code == 404
+        assert client.get("/files/%2e%2e/secret.txt").status_code == 404
+    with client_of(study) as client:
+        assert client.get(f"{base}/log.txt").status_code == 404, "a study without a folder"
+        assert "/files/" not in client.get("/").text
+
+
+def test_runs_of_changed_settings_stand_together_below_what_changed(tmp_path: Path) -> None:
+    before = wipe_spec().changed(policy={"updates": 200, "batch": 8})
+    after = before.changed(policy={"updates": 400, "batch": 8})
+    with Study.create(before, tmp_path / "study.db") as study:
+        measure(study, 2)
+    with Study.open(tmp_path / "study.db", settings=after) as study:
+        study.plan()
+        with client_of(study) as client:
+            text = client.get("/").text
+        counts = [len(re.findall(r'<th scope="row">', part)) for part in text.split('class="group"')[1:]]
+        titles = re.findall(r'class="group"><th[^>]*><span>([^<]*)', text)
+        assert titles == ["Settings of study.yaml", "Planned with other settings: policy.updates 200 (now 400)"]
+        states = [run.settings["policy"]["updates"] for run in study.runs()]
+        assert counts[0] == states.count(400)
+
+
 def test_a_finished_study_says_so(study: Study, client: TestClient) -> None:
     measure(study, 5)
     assert "All 5 policies are measured." in client.get("/").text
@@ -137,7 +228,7 @@ def test_a_long_table_has_pages(study: Study, client: TestClient) -> None:
     assert "Previous" not in first
     assert 'href="/?page=2#runs-title">Next' in first
     assert 'href="/?page=1#runs-title">Previous' in second
-    assert "Next" not in last
+    assert ">Next<" not in last
     assert client.get("/").text == first
     assert client.get("/?page=99").text == last, "runs may be withdrawn while somebody looks at the last page"
     assert client.get("/overview?page=2").text.strip() in second

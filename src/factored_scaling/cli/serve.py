@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import shlex
 import sys
 
 import click
 
 from factored_scaling.cli.show import say
 from factored_scaling.cli.target import Target, planned_anew, study_argument
-from factored_scaling.errors import InvalidInput, installs
+from factored_scaling.errors import InvalidInput, hide_passwords, installs
 
 
 @click.command("serve")
@@ -38,12 +39,14 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
             raise InvalidInput(f"the dashboard needs {name}, which is not installed", hint=installs("web"))
     from factored_scaling.web import serve
 
-    with Target.parse(study).study() as opened:
+    target = Target.parse(study)
+    with target.study() as opened:
         if not opened.store.read_only:
             planned_anew(opened)
         address = serve.bind(host, port)
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
-        server = serve.server_for(opened, serve.access_for(address, secret))
+        argument = hide_passwords(shlex.quote(study))
+        server = serve.server_for(opened, serve.access_for(address, secret), target.folder, argument)
         link = address.url if secret is None else f"{address.url}?token={secret}"
         say(f"{opened.spec.name}: {link}")
         if secret is not None and not no_code and sys.stdout.isatty():

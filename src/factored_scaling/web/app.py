@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -18,6 +19,7 @@ from factored_scaling.errors import FscError, InvalidInput, NotEnoughData, Store
 from factored_scaling.study import Study
 from factored_scaling.web.access import Access, Guard, Refused, refusal
 from factored_scaling.web.curves import LARGEST_BUDGET, Curves, default_budget, slider_end
+from factored_scaling.web.files import RunFiles
 from factored_scaling.web.overview import Overview
 from factored_scaling.web.pages import as_json, asset, page
 from factored_scaling.web.score import Desk
@@ -31,13 +33,18 @@ Strategy = Annotated[str, Query(max_length=40)]
 FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def create_app(study: Study, access: Access, clock: Clock = time.time) -> ASGIApp:
-    """The whole server for one study."""
+def create_app(
+    study: Study, access: Access, clock: Clock = time.time, folder: Path | None = None, argument: str = "STUDY"
+) -> ASGIApp:
+    """The whole server for one study. `folder` is the study's, for logs and videos of its runs; `argument` is how
+    commands name the study."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # the pages of FastAPI load scripts from elsewhere
     _errors(app)
     _assets(app)
     desk = Desk(study)
-    _overview(app, study, desk, clock)
+    files = RunFiles(folder)
+    _overview(app, Overview(study, files, argument), desk, clock)
+    _files(app, files)
     _curves(app, study)
     add_score(app, study, desk)
     return Guard(app, access)
@@ -56,11 +63,15 @@ def _assets(app: FastAPI) -> None:
         return RedirectResponse("/static/icon.svg", 301)
 
 
-def _overview(app: FastAPI, study: Study, desk: Desk, clock: Clock) -> None:
-    overview = Overview(study)
+def _files(app: FastAPI, files: RunFiles) -> None:
+    @app.get("/files/{digest}/{name:path}")
+    def file(digest: str, name: str) -> Response:
+        return files.response(digest, name)
 
+
+def _overview(app: FastAPI, overview: Overview, desk: Desk, clock: Clock) -> None:
     def content(number: int) -> dict[str, Any]:
-        return {**overview.content(clock(), number), "evaluations": desk.summaries()}
+        return overview.content(clock(), desk.summaries(), number)
 
     @app.get("/")
     def whole(number: PageNumber = 1) -> Response:

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score, known_result, score_of_tallies
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
 from factored_scaling.store import RoundRow, RunOutline, RunRow
 from factored_scaling.study import Study
+from factored_scaling.web.files import RunFiles
 
 STATES = ("done", "trained", "running", "pending", "failed")  # as `fsc runs` names them, in the order of the bar
 PAGE = 100  # policies in the table at once
@@ -77,10 +79,13 @@ def duration_words(seconds: float) -> str:
 class Overview:
     """The page's content. It watches a study, so it reads what it shows and no more."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, files: RunFiles, argument: str) -> None:
+        """`argument` names the study in the commands that the page shows."""
         self.study = study
+        self.files = files
+        self.argument = argument
 
-    def content(self, now: float, page: int = 1) -> dict[str, Any]:
+    def content(self, now: float, evaluations: Sequence[Mapping[str, Any]], page: int = 1) -> dict[str, Any]:
         """All that the template fills in. Scores of a blind evaluation are not in runs before it is closed."""
         store, study = self.study.store, self.study.id
         runs, rounds, spec = store.outline(study), store.rounds(study), self.study.spec
@@ -90,10 +95,13 @@ class Overview:
         shown = [run.id for run in runs[PAGE * (here - 1) : PAGE * here]]
         running = [run.id for run in runs if run.state == "running"]
         failed = [run.id for run in runs if run.state == "failed"]
+        alive = sum(is_alive(run, now) for run in runs)
+        groups = self._groups(shown, spec, now)
         return {
             "name": spec.name,
             "headline": _headline(counts),
             "detail": _detail(counts, time_left(runs, now)),
+            "next": next_action(spec, counts, alive, evaluations, self.argument),
             "parts": _parts(counts),
             "facts": _facts(spec, runs, rounds, store.counts(study)[0]),
             "running": [_at_work(run, now) for run in store.some_runs(running[:MOST_CARDS])],
@@ -101,26 +109,86 @@ class Overview:
             "failed": [_failure(run) for run in store.some_runs(failed[:MOST_CARDS])],
             "more_failed": max(0, len(failed) - MOST_CARDS),
             "factors": [plain(name) for name in spec.names],
-            "runs": self._lines(shown, spec, now),
+            "groups": groups,
+            "links": any(line["files"] for group in groups for line in group["runs"]),
             "page": here,
             "pages": pages,
             "first": PAGE * (here - 1) + 1,
+            "last": PAGE * (here - 1) + len(shown),
             "total": len(runs),
+            "evaluations": evaluations,
             "rounds": [_round(row, rounds[: row.index + 1], runs) for row in reversed(rounds)],
         }
 
-    def _lines(self, run_ids: Sequence[int], spec: StudySpec, now: float) -> list[dict[str, Any]]:
+    def _groups(self, run_ids: Sequence[int], spec: StudySpec, now: float) -> list[dict[str, Any]]:
+        """Table rows by settings: those of study.yaml first, then those of runs from before it was changed."""
         store, study = self.study.store, self.study.id
         tallies, means = store.tallies(study, run_ids), store.study_scores(study, run_ids)
-        lines = []
+        current = run_on(spec, (), 0).settings
+        groups: dict[str, list[dict[str, Any]]] = {"": []}
         for run in store.some_runs(run_ids):
             score = None
             if run.id in tallies:
                 score = score_of_tallies(tallies[run.id])
             elif run.id in means:
                 score = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id]).overall
-            lines.append(_line(run, score, spec, now))
-        return lines
+            line = _line(run, score, spec, now) | {"files": self.files.links(run.digest)}
+            groups.setdefault(settings_words(run.settings, current), []).append(line)
+        return [{"words": words, "runs": lines} for words, lines in groups.items() if lines]
+
+
+def settings_words(own: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """How a run's settings differ from the current ones: 'policy.updates 200 (now 400)'; empty if they do not."""
+    changes = []
+    for key in dict.fromkeys((*current, *own)):
+        before, after = own.get(key), current.get(key)
+        if before == after:
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            names = [name for name in dict.fromkeys((*after, *before)) if before.get(name) != after.get(name)]
+            changes += [f"{key}.{name} {_value(before.get(name))} (now {_value(after.get(name))})" for name in names]
+        else:
+            changes.append(f"{key} {_value(before)} (now {_value(after)})")
+    return listed(changes) if changes else ""
+
+
+def _value(value: object) -> str:
+    text = "default" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def next_action(
+    spec: StudySpec, counts: Mapping[str, int], alive: int, evaluations: Sequence[Mapping[str, Any]], argument: str
+) -> dict[str, str]:
+    """What to do next: a sentence, and the page or the command that does it."""
+    for one in evaluations:
+        if not one["closed"]:
+            what = f"score {_trials(one['left'])} more" if one["left"] else "finish the evaluation"
+            return {"text": what, "address": f"/score?evaluation={one['number']}", "command": ""}
+    total = sum(counts.values())
+    if not total:
+        return {"text": "see which policies to train", "address": "", "command": f"fsc plan {argument}"}
+    if counts["done"] == total:
+        return {"text": "see what to collect", "address": "/curves", "command": ""}
+    if alive:
+        runs = "1 run is" if alive == 1 else f"{alive} runs are"
+        return {"text": f"nothing to do, {runs} at work", "address": "", "command": ""}
+    if counts["trained"]:
+        policies = "trained policy" if counts["trained"] == 1 else f"{counts['trained']} trained policies"
+        return {"text": f"queue trials of the {policies}", "address": "", "command": f"fsc sheet evaluate {argument}"}
+    here = spec.task is not None or spec.dataset is not None or bool(spec.trainer)
+    if counts["pending"] or counts["running"]:
+        if here:
+            return {"text": "train the pending policies", "address": "", "command": f"fsc run {argument}"}
+        what = "train and record the pending policies"
+        return {"text": what, "address": "", "command": f"fsc runs {argument} --state pending"}
+    what = "solve what made runs fail, then try them again"
+    command = f"fsc run {argument} --retry-failed" if here else f"fsc runs {argument} --state failed"
+    return {"text": what, "address": "", "command": command}
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count:,} trials"
 
 
 def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float) -> dict[str, Any]:
@@ -152,7 +220,7 @@ def _headline(counts: Mapping[str, int]) -> str:
 def _detail(counts: Mapping[str, int], left: TimeLeft | None) -> str:
     rest = [f"{counts[state]} {state}" for state in STATES[1:] if counts[state]]
     if not rest:
-        return "The curves are as good as this round makes them." if counts["done"] else ""
+        return "This round is complete." if counts["done"] else ""
     text = listed(rest).capitalize() + "."
     if left is not None:
         runs = "the one finished run" if left.known == 1 else f"{left.known} finished runs"

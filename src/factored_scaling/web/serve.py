@@ -116,15 +116,18 @@ def code_for(url: str) -> str:
     return stream.getvalue()
 
 
-def server_for(study: Study, access: Access) -> uvicorn.Server:
-    """All that takes time before serving. An interrupt in the middle of an import can get lost, so this comes first."""
+def server_for(study: Study, access: Access, folder: Path | None = None, argument: str = "STUDY") -> uvicorn.Server:
+    """The server, for a study that commands know as `argument` and whose runs lie in `folder`.
+
+    All that takes time before serving. An interrupt in the middle of an import can get lost, so this comes first.
+    """
     import uvicorn
 
     from factored_scaling.web import limits
     from factored_scaling.web.app import create_app
 
     config = uvicorn.Config(
-        create_app(study, access),
+        create_app(study, access, folder=folder, argument=argument),
         http=limits.LimitedProtocol,
         ws="none",
         lifespan="off",

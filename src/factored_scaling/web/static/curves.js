@@ -232,4 +232,4 @@ slider.addEventListener("input", () => { budget.value = slider.value; soon(); })
 budget.addEventListener("input", () => { slider.value = budget.value; soon(); });
 strategy.addEventListener("change", () => ask());
 form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-ask(true);
+if (!find("answer").hidden) ask(true); // where there is no answer, the page already says why

@@ -58,9 +58,24 @@ def test_plan_json(fsc: Fsc, study: Path) -> None:
 def test_plan_says_what_the_regret_means_and_where_it_comes_from(fsc: Fsc, study: Path, tmp_path: Path) -> None:
     said = fsc("plan", study).stdout
     assert "Regret: 0 = optimal allocation, 1 = no improvement." in said
-    assert "worlds with 5 and 8 factors (4 count as 5), ±0.0" in said
+    assert "worlds with 5 and 8 factors (4 count as 5 with as many policies per curve), ±0.0" in said
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 30}")
     assert "egret" not in fsc("plan", tmp_path / "study.yaml").stdout  # nothing to split
+
+
+def test_the_regret_of_a_small_plan_is_that_of_as_many_policies_per_curve(fsc: Fsc, tmp_path: Path) -> None:
+    def regret_of(text: str) -> dict[str, dict[str, str]]:
+        (tmp_path / "study.yaml").write_text(text)
+        said = fsc("plan", tmp_path / "study.yaml").stdout
+        heading, _, *rows = said[said.index("policies", said.index("Regret to expect")) :].splitlines()
+        cells = [row.split() for row in rows[: rows.index("")]]
+        return {row[0]: dict(zip(heading.split()[1:], row[1:], strict=True)) for row in cells}
+
+    small = regret_of("factors: {a: 4, b: 4, c: 4}\nconstruction: one\npoints: 2\n")
+    large = regret_of("factors: {a: 4, b: 4, c: 4, d: 4, e: 4}\nconstruction: one\npoints: 2\n")
+    assert small["4"]["one"] == large["6"]["one"] != "–", "every curve has its two ends"
+    assert small["3"]["one"] == large["4"]["one"] == "–"
+    assert "group" not in small["4"], "no group of two points was measured"
 
 
 def test_recommend_json(fsc: Fsc, study: Path) -> None:

@@ -48,6 +48,21 @@ def test_costs_stand_in_the_table_where_there_are_any(fsc: Fsc, screening: Path)
         assert heading.split()[1 + len(NAMES) : -1] == headings
 
 
+def test_gains_that_perfect_information_limits_are_marked(fsc: Fsc, screening: Path) -> None:
+    rows = [f"30,30,30,{name},{score},20\n" for name, score in zip(NAMES, (0.4, 0.5, 0.75), strict=True)]
+    (screening / "results.csv").write_text(HEADER + "".join(rows))
+    given = ("next", screening, screening / "results.csv", "--budget", "60")
+    steps = json.loads(fsc(*given, "--json").stdout)["steps"]
+    limited = {f"{100 * step['gain']:+.2f}" for step in steps if step["limited"]}
+    assert limited, "this study has such gains"
+    assert all(step["gain"] <= max(s["gain"] for s in steps if s["limited"]) for step in steps)
+    lines = fsc(*given).stdout.splitlines()
+    marked = [line.split() for line in lines if "  max" in line]
+    assert {next(word for word in words if word[0] == "+") for words in marked} == limited
+    assert len(marked) == sum(step["limited"] for step in steps)
+    assert "max: as much as perfect information, which is the most a measurement can add." in lines
+
+
 @pytest.mark.parametrize("construction", ["screen", "group"])
 def test_what_to_do_first_is_marked_policy_by_policy(fsc: Fsc, screening: Path, construction: str) -> None:
     (screening / "study.yaml").write_text(STUDY.replace("screen", construction))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -66,6 +67,13 @@ def test_noisy_means_more_scatter_than_predicted_gain() -> None:
     assert "noisy" in kinds(curve_of([0, 20, 40, 60], [0.2, 0.5, 0.2, 0.4]), 20)
     assert "noisy" not in kinds(curve_of([0, 20, 40, 60], [0.2, 0.41, 0.5, 0.6]), 60)
     assert "noisy" not in kinds(curve_of([0, 60], [0.2, 0.3]), 20)
+    assert "noisy" not in kinds(curve_of([0, 20, 40, 60], [0.95, 0.9501, 0.95, 0.9501]), 20), "rounding"
+
+
+def test_scatter_is_told_in_points_that_are_not_rounded_to_zero() -> None:
+    curve = curve_of([0, 20, 40, 60], [0.9, 0.904, 0.9, 0.904])
+    (sentence,) = (flag.sentence for flag in diagnose(curve, 20).flags if flag.kind == "noisy")
+    assert re.search(r"scatter by 0\.[1-9] points of success around the curve, more than its .* of 0\.\d\.$", sentence)
 
 
 def test_the_back_test_predicts_the_largest_size_from_the_others() -> None:

@@ -74,8 +74,12 @@ def next_command(
     say(f"Perfect information would add {100 * advice.regret:.1f} points.\n")
     if advice.steps:
         priced = any(step.cost for step in advice.steps)
-        columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points", ""]
-        print_table("What measuring more would add", columns, _rows(spec, advice, priced))
+        limited = any(step.limited for step in advice.steps)
+        columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points"]
+        rows = _rows(spec, advice, priced, limited)
+        print_table("What measuring more would add", [*columns, *(["", ""] if limited else [""])], rows)
+        if limited:
+            print_text("max: as much as perfect information, which is the most a measurement can add.")
     print_text(_verdict(advice))
     if added:
         from factored_scaling.runner.run import listed
@@ -89,7 +93,7 @@ def _as_recommended(advice: Advice, now: Recommendation) -> Advice:
     return replace(advice, allocation=now.allocation, expected=now.prediction.mean, regret=now.regret)
 
 
-def _rows(spec: StudySpec, advice: Advice, priced: bool) -> list[list[str]]:
+def _rows(spec: StudySpec, advice: Advice, priced: bool, limited: bool) -> list[list[str]]:
     """One line per policy, so that it is plain what to train: those to train together stand below each other, and
     the cost and what they add count from the first. The step to take is marked."""
     series = [step for step in advice.steps if step.kind == "train"]
@@ -103,11 +107,11 @@ def _rows(spec: StudySpec, advice: Advice, priced: bool) -> list[list[str]]:
         for place, demos in enumerate(sets):
             what = "train" if place == 0 else "  and then"
             upto = by_sets.get(sets[: place + 1])
-            rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks, priced)])
+            rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks, priced, limited)])
     for step in advice.steps:
         if step.kind != "train":
             what = f"train again, seed {step.seed}" if step.kind == "seed" else "evaluate further"
-            rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best, priced)])
+            rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best, priced, limited)])
     return rows
 
 
@@ -116,9 +120,16 @@ def _sets(spec: StudySpec, step: Step) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(str(demos[name]) for name in spec.names) for demos in step.demos)
 
 
-def _cells(step: Step | None, trials: int, marked: bool, priced: bool) -> list[str]:
-    cost, gain = ("", "") if step is None else (f"{step.cost:g}", f"{100 * step.gain:+.2f}")
-    return [str(trials), *([cost] if priced else []), gain, MARK if marked else ""]
+def _cells(step: Step | None, trials: int, marked: bool, priced: bool, limited: bool) -> list[str]:
+    cost, gain = ("", "") if step is None else (f"{step.cost:g}", _points(step.gain))
+    most = ["max" if step is not None and step.limited else ""] if limited else []
+    return [str(trials), *([cost] if priced else []), gain, *most, MARK if marked else ""]
+
+
+def _points(gain: float) -> str:
+    """With a sign, unless it is rounded to zero."""
+    text = f"{100 * gain:+.2f}"
+    return "0.00" if float(text) == 0 else text
 
 
 def _verdict(advice: Advice) -> str:

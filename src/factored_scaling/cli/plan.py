@@ -107,17 +107,35 @@ def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | No
         for name in columns:
             measured = [row[0] for rows_of in known[name].values() for row in rows_of]
             most = max(measured) if name == "screen" else totals[name]
-            fits = min(measured) <= policies <= most
-            value = expected_regret(name, count, policies, regime) if fits else None
+            alike = _as_measured(chosen, name, policies, min(int(key) for key in known[name]))
+            fits = min(measured) <= alike and policies <= most
+            value = expected_regret(name, count, alike, regime) if fits else None
             cells.append("–" if value is None else f"{value:.2f}")
         if any(cell != "–" for cell in cells):
             rows.append([str(policies), *cells])
+    filled = [place for place, name in enumerate(columns, 1) if name == "screen" or any(r[place] != "–" for r in rows)]
+    rows = [[row[0], *(row[place] for place in filled)] for row in rows]
+    columns = [columns[place - 1] for place in filled]
     words = f"{MANY_TRIALS} trials or more" if regime == "simulation" else "about 20 trials"
     equal = expected_equal(count)
     print_table(f"Regret to expect, {words} per policy (Equal: {equal:.2f})", ["policies", *columns], rows)
     counts = sorted({int(key) for sides in known.values() for key in sides})
     errors = [row[2] for sides in known.values() for rows_of in sides.values() for row in rows_of]
     nearest = min(max(count, counts[0]), counts[-1])
-    yours = "" if nearest == count else f" ({count} count as {nearest})"
+    scaled = " with as many policies per curve" if count < nearest and len(columns) > 1 else ""
+    yours = "" if nearest == count else f" ({count} count as {nearest}{scaled})"
     worlds = f"Means over simulated worlds with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}."
     print_text(f"Regret: 0 = optimal allocation, 1 = no improvement. {worlds}")
+
+
+def _as_measured(chosen: StudySpec, construction: str, policies: int, least: int) -> int:
+    """How many policies of a study with `least` factors, the fewest that were measured, compare with so many here.
+
+    With fewer factors there are fewer curves: what compares is the number of policies per curve, besides the full-data
+    policy.
+    """
+    if construction == "screen" or len(chosen.names) >= least:
+        return policies
+    own = len(chosen.changed(construction=construction).combinations())
+    small = StudySpec({f"factor_{number}": 1 for number in range(least)}, construction=construction)
+    return 1 + (policies - 1) * len(small.combinations()) // own

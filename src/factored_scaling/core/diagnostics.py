@@ -9,6 +9,7 @@ from factored_scaling.errors import NotEnoughData
 
 SATURATED_GAIN = 0.01  # a predicted gain below one point of success is not worth a collection day
 CLEAR_FALL = 0.05  # in score, over the whole range
+LEAST_SCATTER = 0.001  # in score; less is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,9 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
             )
         )
     scatter = (sum(r * r for r in residuals) / max(1, len(residuals) - 2)) ** 0.5
-    if len(residuals) > 2 and curve.b < 0 and scatter > later - now:
-        flags.append(
-            Flag("noisy", f"Points of {label} scatter by {scatter:.0%} around the curve, more than its predicted gain.")
-        )
+    if len(residuals) > 2 and curve.b < 0 and scatter > max(later - now, LEAST_SCATTER):
+        what = f"Points of {label} scatter by {100 * scatter:.1f} points of success around the curve"
+        flags.append(Flag("noisy", f"{what}, more than its predicted gain of {100 * (later - now):.1f}."))
     if test is not None and abs(test.error) >= 0.1:
         side = "over" if test.error > 0 else "under"
         flags.append(

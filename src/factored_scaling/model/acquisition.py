@@ -47,6 +47,8 @@ class Step:
     gain: float
     # what it must add to be worth doing
     needed: float
+    # whether the estimate exceeded perfect information and was limited to that: then `gain` ranks no steps
+    limited: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
         return {
@@ -57,6 +59,7 @@ class Step:
             "cost": self.cost,
             "gain": self.gain,
             "needed": self.needed,
+            "limited": self.limited,
         }
 
 
@@ -131,10 +134,10 @@ def advise(
             simulator.repeat(measured[key], own) if kind == "evaluate" else simulator.train(key, own) for key in runs
         ]
         left = scores if paid == 0 else posterior.score(posterior.now + np.floor(candidates * (budget - paid) / budget))
-        gain = _gain(np.concatenate(shown), left, scores, rng)
+        gain, limited = _gain(np.concatenate(shown), left, scores, rng)
         sets = tuple(dict(zip(spec.names, key, strict=True)) for key in runs)
         first = measured[runs[0]].seed if kind == "evaluate" else _free_seed(spec, measured, runs[0])
-        steps.append(Step(kind, sets, first, own, paid, gain, worth * len(runs)))
+        steps.append(Step(kind, sets, first, own, paid, gain, worth * len(runs), limited))
     regret = float((scores.max(0) - scores[1]).mean(dtype=float))
     return Advice(budget, allocation, float(scores[1].mean(dtype=float)), regret, tuple(steps))
 
@@ -242,11 +245,12 @@ class _Simulator:
         return float(np.sqrt(1 / (4 * trials / count + 2)))
 
 
-def _gain(shown: Floats, left: Floats, scores: Floats, rng: np.random.Generator) -> float:
+def _gain(shown: Floats, left: Floats, scores: Floats, rng: np.random.Generator) -> tuple[float, bool]:
     """What knowing `shown` (features × samples·copies) adds to the expected success of the chosen allocation.
 
     `left` are the scores (allocations × samples) that the rest of the budget can buy, `scores` those of acting now,
-    best first. What the same regression finds in shuffled measurements is chance and is subtracted.
+    best first. What the same regression finds in shuffled measurements is chance and is subtracted. Second, whether
+    perfect information limits it.
     """
     count = left.shape[1]
     means = left.mean(1, dtype=float)
@@ -256,7 +260,8 @@ def _gain(shown: Floats, left: Floats, scores: Floats, rng: np.random.Generator)
     gain, chance = (_best_guess(features, ahead) for features in (shown, shuffled))
     most = float((left.max(0) - left[start]).mean(dtype=float))  # with perfect information
     lost = float(scores[0].mean(dtype=float)) - float(means[start])
-    return min(most, max(0.0, CALIBRATION * (gain - chance))) - lost
+    estimate = max(0.0, CALIBRATION * (gain - chance))
+    return min(most, estimate) - lost, estimate > most
 
 
 def _best_guess(features: Floats, ahead: Floats) -> float:

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.ready-to-run
 TESTS := $(VENV)/.ready-to-test
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+CPU_TORCH := https://download.pytorch.org/whl/cpu
 # Side-by-side processes share the cores better when each computes on one.
 export OMP_NUM_THREADS ?= 1
 # Neither tests nor the hundreds of processes that they start are compiled anew each time.
@@ -16,8 +17,10 @@ PYTEST := $(BIN)/pytest -n 2
 
 setup: $(TESTS)
 
+# The CPU build of torch, which is gigabytes smaller; where its index cannot be reached, the default index's build.
 $(RUNS): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --retries 1 --timeout 15 --no-deps --index-url $(CPU_TORCH) torch 2>/dev/null || true
 	$(PIP) -e '.[sim]'
 	touch $@
 
@@ -27,6 +30,7 @@ $(TESTS): $(RUNS)
 
 quickstart: $(RUNS)
 	$(BIN)/fsc quickstart
+	@echo "fsc is in $(BIN): \`source $(BIN)/activate\` puts it on the PATH of this shell"
 
 # Everything: style, types, package boundaries, all tests. As root on Debian, PostgreSQL, a software renderer
 # and a browser are installed when they are missing; elsewhere their tests are skipped, except with CI=true, where they fail.

@@ -149,3 +149,4 @@ def test_hints_name_extras_that_there_are() -> None:
     named = {extra for path in root.rglob("*.py") for extra in re.findall(r'installs\("(\w+)"\)', path.read_text())}
     assert {"lerobot", "postgres", "web"} <= named <= set(extras)
     assert set(_EXTRAS.values()) <= set(extras)
+    assert any(need.startswith("imageio-ffmpeg") for need in extras["sim"]), "what `fsc sim video` asks for"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, installs
 from factored_scaling.io.atomic import whole
 from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
 
@@ -83,12 +83,12 @@ def side_by_side(images: NDArray[np.uint8]) -> Picture:
 def write_video(clips: Iterable[Clip], path: Path) -> int:
     """Write the clips one after another as an H.264 MP4 that browsers play, whole or not at all; returns its frames.
 
-    imageio-ffmpeg brings its own encoder in one wheel, and ManiSkill depends on it anyway.
+    imageio-ffmpeg brings its own encoder in one wheel.
     """
     try:
         encoder: Any = import_module("imageio_ffmpeg")
     except ImportError:
-        raise FscError("videos need the package imageio-ffmpeg", hint="pip install imageio-ffmpeg") from None
+        raise FscError("videos need the package imageio-ffmpeg", hint=installs("sim")) from None
     writer: Any = None
     count = 0
     with whole(path) as partial:

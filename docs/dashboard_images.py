@@ -109,10 +109,12 @@ def finished(path: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def to_score(path: Path) -> Iterator[str]:
-    """Two trials are scored."""
-    with study_at(path, lambda: NOON) as study:
-        scoring = Scoring.begin(study, seed=3)
-        for value in (1.0, 0.25):
+    """The first scene is done; the next varies another factor."""
+    hours = [NOON]
+    with study_at(path, lambda: hours[0]) as study:
+        scoring = Scoring.begin(study, seed=2)
+        for value in (1.0, 0.25, 0.5, 1.0, 0.0, 0.5, 1.0, 0.5, 0.25):
+            hours[0] += 80
             trial = scoring.next("Ada (k3f9)")
             assert trial is not None
             scoring.score(trial.code, value, "Ada (k3f9)", trial.code)
@@ -123,7 +125,7 @@ def to_score(path: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def study_at(path: Path, clock: Callable[[], float]) -> Iterator[Study]:
     factors = {name: {"demos": 30, "test_values": values} for name, values in TESTED.items()}
-    scoring = {"preset": "fold-towel", "combinations": 4, "repeats": 2}
+    scoring = {"preset": "fold-towel", "conditions": "each", "repeats": 1}
     spec = StudySpec(factors, construction="group", points=5, name="fold-towel (invented scores)", scoring=scoring)
     store = Store.open(path, clock=clock)
     with Study(store, store.create_study(spec.name, spec, Dataset.of_sizes(spec.sizes, spec.nominal))) as study:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import imageio_ffmpeg
 import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
@@ -386,6 +387,27 @@ def wiping(tmp_path: Path) -> Iterator[Study]:
         (run,) = study.ask(1, worker="bench-7")
         study.fail(run.id, "Traceback\nOutOfMemory: no room")
         yield study
+
+
+def test_logs_and_videos_open_from_the_overview(browser: Browser, folder: Path, serve: Callable[..., Served]) -> None:
+    with Study.open(folder / "study.db") as study:
+        place = folder / "runs" / study.runs()[0].digest
+    place.mkdir(parents=True)
+    (place / "log.txt").write_text("attempt 1: <b>12</b> demos")
+    writer = imageio_ffmpeg.write_frames(str(place / "failures.mp4"), (64, 48), fps=10)
+    writer.send(None)
+    for shade in range(20):
+        writer.send(bytes([10 * shade]) * (64 * 48 * 3))
+    writer.close()
+    served = serve(folder, "--port", "0")
+    with opened(browser, DESKTOP) as page:
+        page.goto(served.url)
+        page.get_by_role("link", name="log").click()
+        expect(page.get_by_text("attempt 1: <b>12</b> demos")).to_be_visible()
+        page.go_back()
+        page.get_by_role("link", name="failures").click()
+        page.wait_for_function("document.querySelector('video').readyState >= 2")
+        assert page.evaluate("document.querySelector('video').videoWidth") == 64
 
 
 def test_the_overview_follows_the_record_by_itself(

@@ -115,9 +115,12 @@ def next_of(client: TestClient) -> str:
 def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None:
     assert next_of(client) == "Next: train and record the pending policies: fsc runs my-study --state pending"
     (run,) = study.ask(1)
-    assert next_of(client) == "Next: nothing to do, 1 run is at work"
+    assert next_of(client) == "Next: nothing to do; 1 run is at work"
     study.fail(run.id, "no room")
     assert "pending policies" in next_of(client)
+    (other,) = study.ask(1)
+    assert next_of(client) == "Next: see below why 1 failed; 1 run is at work"
+    study.release(other.id)
     measure(study, 3)
     (last,) = study.ask(1)
     study.trained(last.id)

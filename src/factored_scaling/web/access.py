@@ -27,8 +27,8 @@ READING = ("GET", "HEAD")
 # Everything comes from this server and nothing is written inside the page: a note that holds markup stays text, and
 # a page that somebody else makes can neither frame this one nor read from it.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,

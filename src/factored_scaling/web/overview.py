@@ -172,7 +172,8 @@ def next_action(
         return {"text": "see what to collect", "address": "/curves", "command": ""}
     if alive:
         runs = "1 run is" if alive == 1 else f"{alive} runs are"
-        return {"text": f"nothing to do, {runs} at work", "address": "", "command": ""}
+        what = f"see below why {counts['failed']} failed" if counts["failed"] else "nothing to do"
+        return {"text": f"{what}; {runs} at work", "address": "", "command": ""}
     if counts["trained"]:
         policies = "trained policy" if counts["trained"] == 1 else f"{counts['trained']} trained policies"
         return {"text": f"queue trials of the {policies}", "address": "", "command": f"fsc sheet evaluate {argument}"}

@@ -406,8 +406,7 @@ def test_logs_and_videos_open_from_the_overview(browser: Browser, folder: Path, 
         expect(page.get_by_text("attempt 1: <b>12</b> demos")).to_be_visible()
         page.go_back()
         page.get_by_role("link", name="failures").click()
-        page.wait_for_function("document.querySelector('video').readyState >= 2")
-        assert page.evaluate("document.querySelector('video').videoWidth") == 64
+        expect(page.locator("video")).to_have_js_property("videoWidth", 64)
 
 
 def test_the_overview_follows_the_record_by_itself(

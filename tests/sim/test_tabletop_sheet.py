@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from factored_scaling.errors import UnknownFactor
+from factored_scaling.sim.contact import TILE, contact_sheet
 from factored_scaling.sim.tabletop import make_task
-from factored_scaling.sim.tabletop.sheet import TILE, contact_sheet
 
 
 def _pixels(path: Path) -> NDArray[np.uint8]:

@@ -53,17 +53,13 @@ def list_command(as_json: bool) -> None:
 def show_command(task: str, factors: Sequence[str], out: Path) -> None:
     """A contact sheet: every factor's training values and held-out settings, side by side."""
     _check_name(out, ".png")
-    if task.startswith("maniskill/"):
-        from factored_scaling.sim import load_task
-        from factored_scaling.sim.maniskill.sheet import contact_sheet
+    from factored_scaling.sim import load_task
+    from factored_scaling.sim.contact import TILE, Illustrated, contact_sheet
 
-        load_task(task)  # an unknown name or a missing package is told before anything is drawn
-        contact_sheet(task, out, factors or None)
-    else:
-        from factored_scaling.sim.tabletop import make_task
-        from factored_scaling.sim.tabletop.sheet import contact_sheet as tabletop_sheet
-
-        tabletop_sheet(make_task(task), out, factors or None)
+    loaded = load_task(task, 2 * TILE)
+    if not isinstance(loaded, Illustrated):
+        raise InvalidInput(f"{task} has no examples to draw", hint="`Illustrated` in sim/contact.py says what it needs")
+    contact_sheet(loaded, out, factors or None)
     say(f"wrote {out}")
 
 

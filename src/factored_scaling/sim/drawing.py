@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
+T = TypeVar("T")
+
 SETTINGS = 10  # held-out settings per factor
+EXAMPLES = 4  # training values that a contact sheet shows
 MARGIN = 0.01  # training never comes nearer than this to a held-out point, in all of its dimensions at once
 _INSIDE = 0.92  # how far out in the widened range the held-out places lie
 
@@ -33,6 +37,12 @@ def known_setting(setting: int) -> int:
     if not 0 <= setting < SETTINGS:
         raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
     return setting
+
+
+def examples(factor: str, training: Sequence[T], draw: Callable[[str, np.random.Generator], T]) -> list[T]:
+    """Training values to show: those of a discrete factor, or draws of a continuous one."""
+    rng = np.random.default_rng(1)
+    return list(training) or [draw(factor, rng) for _ in range(EXAMPLES)]
 
 
 def spread(factor: str, dimensions: int) -> list[tuple[float, ...]]:

@@ -8,7 +8,17 @@ from functools import cache
 import numpy as np
 
 from factored_scaling.errors import UnknownFactor
-from factored_scaling.sim.drawing import generator, known_factor, known_setting, point_clear_of, rim, spread
+from factored_scaling.sim import drawing
+from factored_scaling.sim.drawing import (
+    EXAMPLES,
+    SETTINGS,
+    generator,
+    known_factor,
+    known_setting,
+    point_clear_of,
+    rim,
+    spread,
+)
 from factored_scaling.sim.maniskill import appearance
 from factored_scaling.sim.maniskill.appearance import DistractorSet
 from factored_scaling.sim.maniskill.layout import HOME, clear_of, kept_clear
@@ -68,6 +78,15 @@ def held_out(factor: str) -> tuple[Value, ...]:
     if factor == "object_pose":
         return tuple((*place, *point[2:]) for place, point in zip(rim(), points, strict=True))
     return tuple(points)
+
+
+def examples(rules: Rules, factor: str | None) -> list[Scene]:
+    """Scenes for a contact sheet: a factor's training values and held-out settings, or as many nominal scenes."""
+    if factor is None:
+        return [make_scene(rules, None, None, ("sheet", seed)) for seed in range(EXAMPLES + SETTINGS)]
+    values = [*drawing.examples(factor, DISCRETE.get(factor, ((),))[0], training_value), *held_out(factor)]
+    # One key for all: what a value does not set is the same in all scenes.
+    return [make_scene(rules, factor, value, ("sheet", 0)) for value in values]
 
 
 def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple[object, ...]) -> Scene:

@@ -98,6 +98,10 @@ class ManiSkillTask:
         images, states = self._first([factors.trial_scene(self.rules, condition) for condition in conditions])
         return torch.from_numpy(images).to(device), torch.from_numpy(states).to(device)
 
+    def examples(self, factor: str | None) -> NDArray[np.uint8]:
+        """Images for a contact sheet; the scenes of a factor share one arrangement of the table."""
+        return self.preview(factors.examples(self.rules, factor))
+
     def preview(self, scenes: Sequence[Scene]) -> NDArray[np.uint8]:
         """Initial images of any scenes: scenes × cameras × 3 × height × width."""
         return self._first(scenes)[0]

@@ -8,7 +8,17 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.sim.drawing import generator, known_factor, known_setting, point_clear_of, rim, spread
+from factored_scaling.sim import drawing
+from factored_scaling.sim.drawing import (
+    EXAMPLES,
+    SETTINGS,
+    generator,
+    known_factor,
+    known_setting,
+    point_clear_of,
+    rim,
+    spread,
+)
 from factored_scaling.sim.tabletop import appearance, arm
 from factored_scaling.sim.tabletop.appearance import DistractorSet, Texture
 from factored_scaling.sim.tabletop.rules import Rules
@@ -39,6 +49,7 @@ HOME_PLACE, HOME_HEIGHT = (0.32, 0.0), 0.22
 HOME_NOISE = (0.02, 0.02, 0.02, 0.005)
 DISTRACTOR_RANGE = ((0.32, 0.60), (-0.27, 0.27))
 DISTRACTOR_GAP = 0.115
+ARRANGEMENT = 46  # a seed under which nothing on the table hides anything else
 
 
 def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
@@ -71,6 +82,14 @@ def held_out(factor: str) -> tuple[Value, ...]:
     if factor == "object_pose":
         return rim()
     return tuple(spread(factor, len(CONTINUOUS[factor])))
+
+
+def examples(rules: Rules, factor: str | None) -> list[Scene]:
+    """Scenes for a contact sheet: a factor's training values and held-out settings, or as many nominal scenes."""
+    if factor is None:
+        return [compose(rules, None, None, np.random.default_rng(seed)) for seed in range(EXAMPLES + SETTINGS)]
+    values = [*drawing.examples(factor, DISCRETE.get(factor, ((),))[0], training_value), *held_out(factor)]
+    return [compose(rules, factor, value, np.random.default_rng(ARRANGEMENT)) for value in values]
 
 
 def compose(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:

@@ -92,6 +92,11 @@ class TabletopTask:
                 batch = SceneBatch.stack(scenes * min(at_once, policies - policy), device)
                 yield from enumerate(self._roll(act, batch, first, execute), first)
 
+    def examples(self, factor: str | None) -> NDArray[np.uint8]:
+        """Images for a contact sheet; the scenes of a factor share one arrangement of the table."""
+        scenes = factors.examples(self.rules, factor)
+        return np.asarray(self.frames(SceneBatch.stack(scenes, "cpu")).numpy())
+
     def frames(self, scenes: SceneBatch) -> torch.Tensor:
         """What the cameras see before anything has moved."""
         return render(self.rules, scenes, start(self.rules, scenes), self.image_size)

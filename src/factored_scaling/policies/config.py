@@ -1,14 +1,11 @@
-"""Configurations as frozen values: presets, strict reading, and help taken from the comment above each field.
+"""Configurations as frozen values: presets and strict reading.
 
 No torch here, so that a study file can be checked without loading it.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Self
@@ -37,11 +34,47 @@ class UnknownChoice(UnknownName):
 
 
 @dataclass(frozen=True)
+class Optimisation:
+    """How the shared loop updates a model's parameters."""
+
+    updates: int
+    learning_rate: float
+    warmup: int
+    first_learning_rate: float = 0.0
+    weight_decay: float = 0.0
+    gradient_clip: float = 0.0
+    average_decay: float = 0.0
+
+
+@dataclass(frozen=True)
 class Configuration:
-    """What the configurations of this room share. `PRESETS["small"]` is for one CPU core, `"paper"` for a GPU."""
+    """What both models share. The defaults are the paper's, for a GPU; `preset("small")` is for one CPU core."""
+
+    # vision encoder, one per camera with weights of its own: resnet18, resnet18-half (half as many channels), or small
+    # (a few convolutions, for the CPU)
+    encoder: str = "resnet18"
+    # channels of the small encoder's first layer; the later ones have two and four times as many
+    encoder_width: int = 16
+    # from the last feature map to a vector: mean, flatten, or spatial-softmax (where each channel looks)
+    pool: str = "mean"
+    # actions predicted per decision
+    horizon: int = 16
+    # training updates, the same for every size of the training set; with Re-Mix, of each of its two models
+    updates: int = 50_000
+    # windows per update
+    batch: int = 64
+    # learning rate after warm-up; cosine decay
+    learning_rate: float = 3e-4
+    # updates over which the learning rate rises
+    warmup: int = 500
+    # largest norm of the gradient (0: no limit)
+    gradient_clip: float = 1.0
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "encoder": ("resnet18", "resnet18-half", "small"),
+        "pool": ("mean", "flatten", "spatial-softmax"),
+    }
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ("horizon", "updates", "batch", "encoder_width")
 
     def __post_init__(self) -> None:
@@ -70,26 +103,15 @@ class Configuration:
         changes = {key: value for key, value in data.items() if key != "preset"}
         return cls.preset(str(data.get("preset", "small")), **changes)
 
+    @property
+    def optimisation(self) -> Optimisation:
+        """The part that the training loop reads."""
+        known = {field.name for field in fields(self)}
+        return Optimisation(**{f.name: getattr(self, f.name) for f in fields(Optimisation) if f.name in known})
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data with every setting; `from_mapping` reads it back to an equal value."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-
-    @classmethod
-    def help(cls) -> dict[str, str]:
-        """What each setting means: the comment that stands above its field."""
-        texts: dict[str, str] = {}
-        source = textwrap.dedent(inspect.getsource(cls))
-        lines = source.splitlines()
-        body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
-        for node in body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.islower():
-                comment: list[str] = []
-                above = node.lineno - 2
-                while above >= 0 and lines[above].strip().startswith("#"):
-                    comment.insert(0, lines[above].strip().lstrip("# "))
-                    above -= 1
-                texts[node.target.id] = " ".join(comment)
-        return texts
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:
@@ -114,29 +136,9 @@ def _like(default: Any, value: Any, key: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Optimisation:
-    """How the shared loop updates a model's parameters."""
-
-    updates: int
-    learning_rate: float
-    warmup: int
-    first_learning_rate: float = 0.0
-    weight_decay: float = 0.0
-    gradient_clip: float = 0.0
-    average_decay: float = 0.0
-
-
-@dataclass(frozen=True)
 class DiffusionConfig(Configuration):
     """A diffusion policy and its training. The defaults are the paper's; `preset("small")` is for one CPU core."""
 
-    # vision encoder, one per camera with weights of its own: resnet18, resnet18-half (half as many channels), or small
-    # (a few convolutions, for the CPU)
-    encoder: str = "resnet18"
-    # channels of the small encoder's first layer; the later ones have two and four times as many
-    encoder_width: int = 16
-    # from the last feature map to a vector: mean, flatten, or spatial-softmax (where each channel looks)
-    pool: str = "mean"
     # channels of the U-Net's levels, from the full horizon downwards; each level halves the time axis
     widths: tuple[int, ...] = (128, 256, 512)
     # residual blocks per level of the U-Net
@@ -145,8 +147,6 @@ class DiffusionConfig(Configuration):
     kernel: int = 5
     # size of the embedding of the diffusion step
     time_embedding: int = 128
-    # actions predicted per decision
-    horizon: int = 16
     # actions carried out before the next decision
     execute: int = 8
     # diffusion steps in training (squared-cosine schedule)
@@ -169,18 +169,8 @@ class DiffusionConfig(Configuration):
     jitter_hue: float = 0.05
     # random shifts: pictures move by up to this many pixels in each direction, their borders repeated (0: none)
     shift: int = 0
-    # training updates, the same for every size of the training set
-    updates: int = 50_000
-    # windows per update
-    batch: int = 64
-    # learning rate after warm-up; cosine decay to zero
-    learning_rate: float = 3e-4
-    # updates over which the learning rate rises from zero
-    warmup: int = 500
     # AdamW's weight decay
     weight_decay: float = 1e-6
-    # largest norm of the gradient (0: no limit)
-    gradient_clip: float = 1.0
     # decay of the running average of the weights, which is the policy that is kept (0: no averaging)
     average_decay: float = 0.999
     # arithmetic of the networks in training: float32, or bfloat16 (mixed; for GPUs)
@@ -193,8 +183,7 @@ class DiffusionConfig(Configuration):
         "diffusion_steps",
     )
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "encoder": ("resnet18", "resnet18-half", "small"),
-        "pool": ("mean", "flatten", "spatial-softmax"),
+        **Configuration.CHOICES,
         "prediction": ("noise", "sample"),
         "normalisation": ("min-max", "mean-std"),
         "precision": ("float32", "bfloat16"),
@@ -238,29 +227,11 @@ class DiffusionConfig(Configuration):
                 f"must lie between 1 and diffusion_steps {self.diffusion_steps}", where="inference_steps"
             )
 
-    @property
-    def optimisation(self) -> Optimisation:
-        """The part that the training loop reads."""
-        return Optimisation(
-            updates=self.updates,
-            learning_rate=self.learning_rate,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            gradient_clip=self.gradient_clip,
-            average_decay=self.average_decay,
-        )
-
 
 @dataclass(frozen=True)
 class RemixConfig(Configuration):
     """Re-Mix: two discrete models and the weights between them. The defaults are the paper's."""
 
-    # vision encoder, one per camera with weights of its own: resnet18, resnet18-half or small
-    encoder: str = "resnet18"
-    # channels of the small encoder's first layer
-    encoder_width: int = 16
-    # from the last feature map to a vector: mean, flatten or spatial-softmax
-    pool: str = "mean"
     # hidden layers of the action head
     hidden: tuple[int, ...] = (512, 512, 512)
     # chance that a hidden unit is left out of an update
@@ -269,20 +240,12 @@ class RemixConfig(Configuration):
     bins: int = 48
     # normalised actions are clipped to ± this
     clip: float = 5.0
-    # actions predicted per observation
-    horizon: int = 16
-    # updates of the reference model, and again of the proxy model
     updates: int = 500_000
-    # windows per update
     batch: int = 32
-    # learning rate after warm-up; cosine decay
     learning_rate: float = 1e-4
     # learning rate at the first update and at the last
     first_learning_rate: float = 1e-6
-    # updates of warm-up
     warmup: int = 1000
-    # largest norm of the gradient (0: no limit)
-    gradient_clip: float = 1.0
     # step size of the domain weights
     weight_step: float = 0.2
     # how far the domain weights are drawn back to their first value after every update
@@ -293,10 +256,6 @@ class RemixConfig(Configuration):
     validate_every: int = 1000
 
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "bins", "validate_every")
-    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "encoder": ("resnet18", "resnet18-half", "small"),
-        "pool": ("mean", "flatten", "spatial-softmax"),
-    }
     # small: 600 updates of each model, a tenth of them (60) as warm-up instead of 1000; at 1e-4 so few updates would
     # leave both models untrained and the weights at their start, so the learning rate is higher.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -318,14 +277,3 @@ class RemixConfig(Configuration):
         for name in ("dropout", "validation"):
             if getattr(self, name) >= 1:
                 raise InvalidInput(f"must lie below 1, is {getattr(self, name)}", where=name)
-
-    @property
-    def optimisation(self) -> Optimisation:
-        """The part that the training loop reads."""
-        return Optimisation(
-            updates=self.updates,
-            learning_rate=self.learning_rate,
-            warmup=self.warmup,
-            first_learning_rate=self.first_learning_rate,
-            gradient_clip=self.gradient_clip,
-        )

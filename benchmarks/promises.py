@@ -20,7 +20,7 @@ import numpy as np
 
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
 from factored_scaling.core.results import Results
-from factored_scaling.io.files import read_results, read_spec
+from factored_scaling.io.files import read_results, read_study
 from factored_scaling.model.estimate import LEVELS, MODEL_ERROR
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.prior import Floats
@@ -51,7 +51,7 @@ class Promise:
 
 
 def promises(folder: Path) -> Iterator[Promise]:
-    spec = read_spec(folder / "study.yaml")
+    spec = read_study(folder / "study.yaml")
     every, outcomes = read_results(folder / "results.csv", spec), read_outcomes(folder / "outcomes.csv")
     for seed in sorted({line.seed for line in outcomes}):
         seen = Results(tuple(row for row in every.rows if row.seed == seed))

@@ -18,7 +18,7 @@ import model_images
 from run_examples import run_page
 
 from factored_scaling.core.queue import plan_queue, short_codes
-from factored_scaling.io.files import read_results, read_spec
+from factored_scaling.io.files import read_results, read_study
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import ReportInput, curves_figure, run_lines, write_report
 from factored_scaling.report.sheets import DemoLine, TrialLine, collection_page, evaluation_page
@@ -40,7 +40,7 @@ NOTE = "An illustration: the scores of this example are invented, nothing was ru
 
 def example() -> ReportInput:
     """The example's report; its date is a word, so that the picture changes only when the page does."""
-    spec = read_spec(EXAMPLE / "study.yaml")
+    spec = read_study(EXAMPLE / "study.yaml")
     results = read_results(EXAMPLE / "results.csv", spec)
     recommendations = {strategy: recommend(spec, results, BUDGET, strategy) for strategy in STRATEGIES}
     return ReportInput(spec, results, recommendations, run_lines(spec, results), "example", notes=(NOTE,))
@@ -65,7 +65,7 @@ def photograph(page: Path, image: Path, width: int, height: int) -> None:
 
 def sheets() -> dict[str, str]:
     """A sheet of trials and a list of demonstrations, by the names of their pictures."""
-    spec = read_spec(EXAMPLE / "study.yaml").changed(factors=SHEET_FACTORS, scoring={"preset": "fold-towel"})
+    spec = read_study(EXAMPLE / "study.yaml").changed(factors=SHEET_FACTORS, scoring={"preset": "fold-towel"})
     scoring = spec.scoring_spec()
     queue = plan_queue(5, scoring, seed=0)
     trials = [TrialLine(place, t.code, t.label, t.condition) for place, t in enumerate(queue, start=1)]

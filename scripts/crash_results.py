@@ -14,7 +14,7 @@ from crash_scenario import LEASE, SCALE, Findings, Scenario, append, command, pl
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import LeaseLost, TrialTaken
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.worker import work
 from factored_scaling.scoring.session import Scoring
@@ -154,7 +154,7 @@ class ByHand(Scenario):
         spec = plain_spec(self.title)
         self.create(spec)
         if self.on_files:
-            write_spec(spec, self.folder / "study.yaml")
+            write_study(spec, self.folder / "study.yaml")
         with self.opened() as study:
             self.commands = [
                 words
@@ -219,7 +219,7 @@ mv "$FSC_RESULT.tmp" "$FSC_RESULT"
         spec = plain_spec(self.title, trainer=trainer)
         self.create(spec)
         if self.on_files:
-            write_spec(spec, self.folder / "study.yaml")
+            write_study(spec, self.folder / "study.yaml")
         with self.opened() as study:
             self.id = study.id
         self.options = WorkOptions(lease_seconds=0.6, device="", proxy=False, backend=trainer)

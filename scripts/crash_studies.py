@@ -15,7 +15,7 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import FscError, StudyExists, StudyMissing
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.study import Study
 
 
@@ -34,7 +34,7 @@ class Import(Scenario):
                 writer.writerow(["combination", "n", "score", "trials"])
                 writer.writerows([name, n, n / 10, 20] for n in range(self.rows))
         if self.on_files:
-            write_spec(self.spec, self.folder / "study.yaml")
+            write_study(self.spec, self.folder / "study.yaml")
 
     def child(self, voice: int, generator: random.Random) -> None:
         if not self.on_files:

@@ -55,6 +55,8 @@ EXPORTED = [
     "fit_posterior",
     "fit_power_law",
     "plan",
+    "read_results",
+    "read_study",
     "recommend",
 ]
 

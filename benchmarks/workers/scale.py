@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import create_engine, make_url, text
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.study import Study
 
@@ -29,7 +29,7 @@ def declare(folder: str, count: str = "", **settings: Any) -> StudySpec:
     names = [f"factor_{index}" for index in range(int(count))] if count else FACTORS
     spec = StudySpec(**{"factors": dict.fromkeys(names, 30), "name": "scale", **settings})
     Path(folder).mkdir()
-    write_spec(spec, Path(folder) / "study.yaml")
+    write_study(spec, Path(folder) / "study.yaml")
     return spec
 
 

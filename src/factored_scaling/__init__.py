@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from factored_scaling.core.spec import Combination, Factor, StudySpec
     from factored_scaling.core.trials import Result, Trial
     from factored_scaling.errors import FscError, InvalidInput
+    from factored_scaling.io.files import read_results, read_study
     from factored_scaling.model.estimate import Estimate
     from factored_scaling.model.posterior import Posterior, fit_posterior
     from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
@@ -57,6 +58,8 @@ _HOMES = {
     "fit_posterior": "model.posterior",
     "fit_power_law": "core.curves",
     "plan": "core.design",
+    "read_results": "io.files",
+    "read_study": "io.files",
     "recommend": "model.recommend",
 }
 
@@ -86,6 +89,8 @@ __all__ = [
     "fit_posterior",
     "fit_power_law",
     "plan",
+    "read_results",
+    "read_study",
     "recommend",
 ]
 

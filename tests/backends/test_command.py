@@ -29,7 +29,7 @@ from factored_scaling.backends.embeddings import similarities
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
-from factored_scaling.io.files import read_spec, write_spec
+from factored_scaling.io.files import read_study, write_study
 from factored_scaling.runner.carry_out import carry_out
 from factored_scaling.runner.events import Event, RunProgress
 from factored_scaling.runner.options import WorkOptions
@@ -229,7 +229,7 @@ def make_study(home: Path, *words: str, dataset: str | None = None, **settings: 
         policy={"steps": 3},
         trainer={"command": shlex.join([*COMMAND, "--steps", "{policy.steps}", *words]), **settings},
     )
-    write_spec(spec, home / "study.yaml")
+    write_study(spec, home / "study.yaml")
 
 
 def fsc(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -256,8 +256,8 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
     """Otherwise people would score twice as many trials, and curves would mix policies of two kinds, unknowingly."""
     make_study(tmp_path, "--score", "none")
     assert "changed" not in fsc("run", tmp_path).stderr
-    spec = read_spec(tmp_path / "study.yaml")
-    write_spec(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
+    spec = read_study(tmp_path / "study.yaml")
+    write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     told = "warning: `policy:` in study.yaml changed after runs 1, 2, 3 had been planned"
     assert f"{told}; they stay as they were planned" in fsc("run", tmp_path).stderr
     assert f"{told}; `fsc sheet close {tmp_path} --early`" in fsc("sheet", "evaluate", tmp_path).stderr
@@ -272,10 +272,10 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
 
 def test_settings_that_change_before_anything_is_measured_are_those_that_are_trained(tmp_path: Path) -> None:
     make_study(tmp_path)
-    spec = read_spec(tmp_path / "study.yaml")
+    spec = read_study(tmp_path / "study.yaml")
     with Study.create(spec, tmp_path / "study.db") as study:
         study.fail(study.ask(1)[0].id, "out of memory")
-    write_spec(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
+    write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     done = fsc("run", tmp_path)  # the failed run would end it with exit code 1
     assert "study.yaml has changed: runs 1, 2, 3 of the plan before are taken back, without scores" in done.stderr
     assert "warning" not in done.stderr
@@ -317,9 +317,9 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
     """Hours of training are not thrown away for a slip in the program that measures."""
     program = tmp_path / "measure.py"
     make_study(tmp_path, "--score", "none")
-    spec = read_spec(tmp_path / "study.yaml")
+    spec = read_study(tmp_path / "study.yaml")
     evaluate = {**spec.trainer, "evaluate": [sys.executable, str(program), "{result}"]}
-    write_spec(replace(spec, trainer=evaluate), tmp_path / "study.yaml")
+    write_study(replace(spec, trainer=evaluate), tmp_path / "study.yaml")
     slips = {
         "{'scores': {'lighting': 61}}": "write 61% as 0.61",
         "{'scores': {'nominal': 0.9}}": "leave trials of the nominal scene out",
@@ -342,9 +342,9 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
 def test_embeddings_of_somebody_elses_policy_become_proxy_scores(tmp_path: Path) -> None:
     program = tmp_path / "measure.py"
     make_study(tmp_path, "--score", "none")
-    spec = read_spec(tmp_path / "study.yaml")
+    spec = read_study(tmp_path / "study.yaml")
     trainer = {**spec.trainer, "evaluate": [sys.executable, str(program), "{episodes_file}", "{folder}", "{result}"]}
-    write_spec(replace(spec, trainer=trainer), tmp_path / "study.yaml")
+    write_study(replace(spec, trainer=trainer), tmp_path / "study.yaml")
     text = """
 import json, sys, numpy
 episodes = open(sys.argv[1]).read().split()
@@ -412,7 +412,7 @@ def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, m
 
 def test_a_command_that_cannot_work_is_not_tried_with_every_run(tmp_path: Path) -> None:
     make_study(tmp_path, "--no-such-option", "{folder}/{seed}")
-    write_spec(read_spec(tmp_path / "study.yaml").changed(seeds=4, policies=1), tmp_path / "study.yaml")
+    write_study(read_study(tmp_path / "study.yaml").changed(seeds=4, policies=1), tmp_path / "study.yaml")
     told = fsc("run", tmp_path, "--attempts", "1", code=1).stderr
     # what differs between them is where their files lie, and a number
     assert told.count("--no-such-option") == 3

@@ -21,7 +21,7 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.labels import Label, check_labels, read_labels, write_labels
 from factored_scaling.errors import InvalidInput, RunFailed
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.study import Study
 
 DOUBLE = Path(__file__).parent / "double"
@@ -215,7 +215,7 @@ def test_fsc_run_trains_a_study_of_a_labelled_dataset(home: Path) -> None:
         trainer={"kind": "lerobot", "python": sys.executable, "environment": {"PYTHONPATH": str(DOUBLE)}},
     )
     place = home / "towel"
-    write_spec(study, place / "study.yaml")
+    write_study(study, place / "study.yaml")
     Study.create(
         study, place / "study.db", check_labels(episode_ids(dataset), read_labels(home / "data")).dataset()
     ).close()
@@ -247,7 +247,7 @@ def test_a_study_has_proxy_scores_before_anything_is_measured(home: Path) -> Non
     }
     factors = {"lighting": 2, "camera_pose": 1}
     study = StudySpec(factors, construction="one", points=2, dataset="data", policy=POLICY, trainer=trainer)
-    write_spec(study, home / "study.yaml")
+    write_study(study, home / "study.yaml")
     Study.create(study, home / "study.db", episodes).close()
     assert run_fsc("run", home).returncode == 0
     told = json.loads(run_fsc("proxy", home, "--json").stdout)

@@ -22,7 +22,7 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import FscError, InvalidInput, RunFailed
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.study import Study
 
 TREE = Path(__file__).parent / "programs" / "tree.py"
@@ -144,7 +144,7 @@ def test_it_is_told_before_workers_start(tmp_path: Path) -> None:
         name="x",
         trainer={"command": ["sh", "-c", "x {episodes}"]},
     )
-    write_spec(spec, tmp_path / "study.yaml")
+    write_study(spec, tmp_path / "study.yaml")
     ids = Dataset(
         (*(Episode(f"l{k}", "lighting") for k in range(2)), Episode("c", "camera"), Episode("$(x)", "camera"))
     )
@@ -221,7 +221,7 @@ class Chain:
         spec = StudySpec(
             {"lighting": 2, "camera": 2}, construction="one", points=2, policies=1, name="x", trainer=trainer
         )
-        write_spec(spec, home / "study.yaml")
+        write_study(spec, home / "study.yaml")
         command = [sys.executable, "-m", "factored_scaling", "run", str(home), "--lease", "1", "--attempts", "1"]
         self.main = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         wait_for(lambda: self.pids.exists() and self.pids.read_text().endswith("\n"))

@@ -21,7 +21,7 @@ from factored_scaling.backends import backend_settings
 from factored_scaling.backends.diffusion import DiffusionBackend
 from factored_scaling.data.lerobot.write import DatasetWriter
 from factored_scaling.errors import LeaseLost
-from factored_scaling.io.files import read_spec
+from factored_scaling.io.files import read_study
 from factored_scaling.policies.checkpoint import read_description
 from factored_scaling.runner.carry_out import carry_out_together
 from factored_scaling.runner.events import Event
@@ -54,11 +54,11 @@ def set_policy(folder: Path, **policy: Any) -> None:
 
 
 def options_of(folder: Path, **options: Any) -> WorkOptions:
-    return WorkOptions(backend=backend_settings(read_spec(folder / "study.yaml")), **options)
+    return WorkOptions(backend=backend_settings(read_study(folder / "study.yaml")), **options)
 
 
 def trainer_of(folder: Path, device: str = "cpu") -> DiffusionBackend:
-    spec = read_spec(folder / "study.yaml")
+    spec = read_study(folder / "study.yaml")
     made = backend_of(backend_settings(spec), spec.policy, folder, device)
     assert isinstance(made, DiffusionBackend)
     return made
@@ -200,7 +200,7 @@ def test_runs_from_before_a_change_of_the_policy_keep_theirs(tmp_path: Path, dat
     make_study(folder, dataset).close()
     set_policy(folder, updates=5, image_size=8)  # the command line would take the untouched runs back first
     line = QuietLine()
-    with Study.open(folder / "study.db", settings=read_spec(folder / "study.yaml")) as study:
+    with Study.open(folder / "study.db", settings=read_study(folder / "study.yaml")) as study:
         study.plan()
         work(line, folder / "study.db", study.id, folder, options_of(folder, together=4))
         made = [read_description(run_folder(folder, run.digest), "policy") for run in study.runs()]
@@ -212,7 +212,7 @@ def test_runs_whose_policy_cannot_be_read_any_more_fail_with_the_reason(tmp_path
     folder = tmp_path / "study"
     make_study(folder, dataset, widths="wide").close()
     set_policy(folder)
-    with Study.open(folder / "study.db", settings=read_spec(folder / "study.yaml")) as study:
+    with Study.open(folder / "study.db", settings=read_study(folder / "study.yaml")) as study:
         study.plan()
         work(QuietLine(), folder / "study.db", study.id, folder, options_of(folder, together=4))
         assert [run.state for run in study.runs()] == ["failed"] * 3 + ["trained"] * 3

@@ -15,7 +15,7 @@ from tests.data.lerobot_cases import write
 
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
-from factored_scaling.io.files import read_spec
+from factored_scaling.io.files import read_study
 from factored_scaling.runner.run import check_backend
 from factored_scaling.study import Study
 
@@ -113,7 +113,7 @@ def test_what_the_file_only_mentions_is_right_when_it_is_switched_on(fsc: Fsc, d
     assert len(settings) == 4
     for setting in settings:
         declared.write_text(f"{text}\n{setting}\n")
-        spec = read_spec(declared)
+        spec = read_study(declared)
         assert spec.scoring_spec().repeats == 2
         if "lerobot" not in setting:  # that Python is not here
             check_backend(spec, declared.parent)

@@ -28,7 +28,7 @@ from factored_scaling.cli.show import print_json, print_table, print_text, print
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, hide_passwords, printable
-from factored_scaling.io.files import read_episodes, write_spec
+from factored_scaling.io.files import read_episodes, write_study
 from factored_scaling.io.tables import csv_table, table_csv
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.scoring.sheets import (
@@ -383,7 +383,7 @@ def test_a_pool_and_a_table_of_episodes_come_back(tmp_path: Path) -> None:
     (tmp_path / "pool.csv").write_text(lines)
     assert [episode.id for episode in read_episodes(tmp_path / "pool.csv").episodes] == ids
     spec = StudySpec({"lighting": 4, "camera": 4}, construction="one", points=2, name="x")
-    write_spec(spec, tmp_path / "study.yaml")
+    write_study(spec, tmp_path / "study.yaml")
     out = tmp_path / "chosen.csv"
     done = run_fsc(
         "recommend",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from factored_scaling.core.design import PlannedRun, run_spec
-from factored_scaling.io.files import read_spec
+from factored_scaling.io.files import read_study
 from factored_scaling.store import connections
 from factored_scaling.study import Study
 
@@ -244,7 +244,7 @@ def test_an_export_takes_the_settings_of_today_along(fsc: Fsc, study: Path, tmp_
     done(fsc("plan", study))
     done(fsc("export", study, "--out", tmp_path / "all.json"))
     done(fsc("import", tmp_path / "copy", tmp_path / "all.json"))
-    assert read_spec(tmp_path / "copy" / "study.yaml") == read_spec(declared)
+    assert read_study(tmp_path / "copy" / "study.yaml") == read_study(declared)
     assert len(runs(fsc, tmp_path / "copy")) == planned
 
 
@@ -319,7 +319,7 @@ class TestNamesOfOnesOwn:
 
     def test_runs_name_them(self, fsc: Fsc, demos: Path) -> None:
         study = demos.parent / "study"
-        spec = read_spec(study / "study.yaml")
+        spec = read_study(study / "study.yaml")
         assert (spec.sizes, spec.nominal) == ({"lighting": 4, "camera_pose": 4}, 1)
         first = done(fsc("runs", study, "--episodes", "1")).split()
         assert sorted(first) == sorted(line.split(",")[0] for line in demos.read_text().splitlines()[1:])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.files import read_json, read_results, read_spec, results_csv, write_spec, write_text
+from factored_scaling.io.files import read_json, read_results, read_study, results_csv, write_study, write_text
 
 Value = TypeVar("Value")
 
@@ -65,11 +65,11 @@ def read_or_refuse(read: Callable[[], Value], path: Path) -> Value | None:
 def check_spec(content: bytes) -> None:
     """Either a spec, which then also round-trips, or one InvalidInput that names the file."""
     with file_of(content) as path:
-        spec = read_or_refuse(lambda: read_spec(path), path)
+        spec = read_or_refuse(lambda: read_study(path), path)
         if spec is None:
             return
-        write_spec(spec, path)
-        assert read_spec(path) == spec
+        write_study(spec, path)
+        assert read_study(path) == spec
 
 
 def check_results(content: bytes) -> None:
@@ -195,10 +195,10 @@ def specs(draw: st.DrawFn) -> StudySpec:
 def test_a_study_written_reads_back(spec: StudySpec) -> None:
     with file_of(b"") as path:
         try:
-            write_spec(spec, path)
+            write_study(spec, path)
         except UnicodeEncodeError:  # half a character cannot be written by anyone
             assume(False)
-        assert read_spec(path) == spec
+        assert read_study(path) == spec
 
 
 rows = st.builds(
@@ -229,17 +229,17 @@ def test_results_written_read_back(given_rows: list[dict[str, Any]]) -> None:
 def test_numbers_mean_what_they_look_like(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("factors: {a: 1_000}\npolicy: {lr: 1e-4, wd: 1.5E+2, name: '1e-4', steps: 0}\n")
-    spec = read_spec(path)
+    spec = read_study(path)
     assert spec.sizes == {"a": 1000}
     assert spec.policy == {"lr": 0.0001, "wd": 150.0, "name": "1e-4", "steps": 0}
-    write_spec(spec, path)
-    assert read_spec(path) == spec
+    write_study(spec, path)
+    assert read_study(path) == spec
 
 
 def test_order_of_factors_is_kept(tmp_path: Path) -> None:
     spec = StudySpec(dict.fromkeys("zyxabc", 3))
-    write_spec(spec, tmp_path / "study.yaml")
-    assert read_spec(tmp_path / "study.yaml").names == tuple("zyxabc")
+    write_study(spec, tmp_path / "study.yaml")
+    assert read_study(tmp_path / "study.yaml").names == tuple("zyxabc")
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,3 +276,16 @@ def test_a_spreadsheet_with_other_separators_is_told_so(tmp_path: Path, mark: st
         path.write_text(f"{mark.join(header)}\n{mark.join(row)}\n")
         with pytest.raises(InvalidInput, match="separate the columns by commas"):
             read_results(path, spec)
+
+
+def test_paths_may_be_texts_and_results_need_no_study(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(YAML)
+    (tmp_path / "results.csv").write_text(CSV)
+    assert read_study(str(tmp_path / "study.yaml")) == read_study(tmp_path / "study.yaml")
+    alone = read_results(str(tmp_path / "results.csv"))
+    assert alone == read_results(
+        tmp_path / "results.csv", replace(SPEC, groups=(("camera_pose", "lighting"), ("table",)))
+    )
+    (tmp_path / "results.csv").write_text("combination,n,score\nweather,0,1.5\n")
+    with pytest.raises(InvalidInput, match=r"results.csv: .*column score"):
+        read_results(str(tmp_path / "results.csv"))

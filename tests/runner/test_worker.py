@@ -24,7 +24,7 @@ from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownTask
-from factored_scaling.io.files import read_spec, write_spec
+from factored_scaling.io.files import read_study, write_study
 from factored_scaling.policies import checkpoint
 from factored_scaling.progress import Progress
 from factored_scaling.runner.carry_out import _Group, _member, carry_out, carry_out_together
@@ -77,7 +77,7 @@ def make_study(folder: Path, **changes: Any) -> Study:
         **changes,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    write_spec(spec, folder / "study.yaml")
+    write_study(spec, folder / "study.yaml")
     return Study.create(spec, folder / "study.db")
 
 
@@ -356,8 +356,8 @@ def test_how_many_runs_a_worker_takes() -> None:
 def test_runs_from_before_a_change_of_the_policy_are_left_alone(tmp_path: Path) -> None:
     """Only runs with the settings of the first are taken with it; the others are not even touched."""
     make_study(tmp_path).close()
-    write_spec(replace(read_spec(tmp_path / "study.yaml"), policy={**POLICY, "updates": 6}), tmp_path / "study.yaml")
-    with Study.open(tmp_path / "study.db", settings=read_spec(tmp_path / "study.yaml")) as study:
+    write_study(replace(read_study(tmp_path / "study.yaml"), policy={**POLICY, "updates": 6}), tmp_path / "study.yaml")
+    with Study.open(tmp_path / "study.db", settings=read_study(tmp_path / "study.yaml")) as study:
         study.plan()
         assert [run.id for run in study.runs()] == [1, 2, 3, 4, 5, 6]
         study.take(2, worker="dead", lease_seconds=0.01)

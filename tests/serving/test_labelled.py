@@ -19,7 +19,7 @@ from tests.serving.cases import Counting, trained
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import CheckpointError, PolicyError
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.runner.options import run_folder
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.serving.client import PolicyClient
@@ -99,7 +99,7 @@ def test_a_study_is_served_by_the_labels_of_its_evaluation(tmp_path: Path) -> No
     factors = {"lighting": {"demos": 2, "test_values": ["dim", "red"]}}
     spec = StudySpec(factors, construction="one", points=2, nominal=1, name="towel")
     home = tmp_path / "towel"
-    write_spec(spec, home / "study.yaml")
+    write_study(spec, home / "study.yaml")
     with Study.create(spec, home / "study.db") as study:
         evaluation = Scoring.begin(study, seed=1)
         labels = {standing.label: standing.run.digest for standing in evaluation.standings()}

@@ -19,7 +19,7 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Result, result_of_tallies
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.machine import limit_threads
 from factored_scaling.model.recommend import Recommendation, predicted_score, recommend
 from factored_scaling.progress import Progress
@@ -112,7 +112,7 @@ class Loop:
                 raise InvalidInput("holds a study with other settings", where=str(self.folder), hint=hint)
             return study
         episodes = self.lab.collect(spec.sizes, self._first_episode, self._progress)
-        write_spec(spec, self.folder / "study.yaml")
+        write_study(spec, self.folder / "study.yaml")
         return Study.create(spec, path, Dataset(tuple(episodes)))
 
     def measure(self, constructions: Sequence[str]) -> None:

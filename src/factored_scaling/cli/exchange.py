@@ -69,7 +69,7 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
 
 def _load(study: str, file: Path) -> None:
     from factored_scaling.cli.folder import DECLARED, RECORD, new_study
-    from factored_scaling.io.files import read_json, write_spec
+    from factored_scaling.io.files import read_json, write_study
     from factored_scaling.store import Store
     from factored_scaling.store.coherence import check_export
     from factored_scaling.study import Study
@@ -88,7 +88,7 @@ def _load(study: str, file: Path) -> None:
             with Study.open(place / RECORD) as opened:
                 first, now = opened.store.rounds(opened.id)[0].spec, opened.spec
                 began = [replace(factor, demos=first.sizes[factor.name]) for factor in now.factors]
-                write_spec(now.changed(factors=began, nominal=first.nominal), place / DECLARED)
+                write_study(now.changed(factors=began, nominal=first.nominal), place / DECLARED)
     except InvalidInput as error:
         raise error.at(str(file)) from None
     say(f"wrote {folder / RECORD} and {folder / DECLARED}")

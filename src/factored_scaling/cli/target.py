@@ -67,9 +67,9 @@ class Target:
 
     def declared(self) -> StudySpec | None:
         """The study.yaml, if there is one."""
-        from factored_scaling.io.files import read_spec
+        from factored_scaling.io.files import read_study
 
-        return None if self.yaml is None else read_spec(self.yaml)
+        return None if self.yaml is None else read_study(self.yaml)
 
     @property
     def recorded(self) -> bool:

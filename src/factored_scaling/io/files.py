@@ -50,10 +50,10 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-def read_spec(path: Path) -> StudySpec:
-    """A study.yaml. Mistakes are reported with line and column."""
-    text = read_text(path, _MOST_YAML)
-    data, places = _yaml(text, path)
+def read_study(path: str | Path) -> StudySpec:
+    """Read a study.yaml. Mistakes are reported with line and column."""
+    path = Path(path)
+    data, places = _yaml(read_text(path, _MOST_YAML), path)
     try:
         if not isinstance(data, dict):
             raise InvalidInput("expected `name:`, `factors:` and so on", hint="`fsc init` writes an example to edit")
@@ -62,23 +62,24 @@ def read_spec(path: Path) -> StudySpec:
         raise error.at(_yaml_place(path, error.where, places)) from None
 
 
-def write_spec(spec: StudySpec, path: Path) -> None:
-    """Write a study.yaml that `read_spec` reads back to an equal spec."""
+def write_study(spec: StudySpec, path: Path) -> None:
+    """Write a study.yaml that `read_study` reads back to an equal spec."""
     data = spec.to_mapping()
     write_text(path, yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None))
 
 
-def read_results(path: Path, spec: StudySpec) -> Results:
-    """A results.csv, checked row by row against the study. `-` reads standard input."""
+def read_results(path: str | Path, spec: StudySpec | None = None) -> Results:
+    """Read a results.csv; with `spec`, every row is checked against the study. `-` reads standard input."""
     from factored_scaling.core.results import Results, resolver
 
-    text, name = read_text(path), _name(path)
+    text, name = read_text(Path(path)), _name(Path(path))
     try:
         table = csv_table(text, _check_header)
         results = Results.from_rows((_csv_row(cells, place) for place, cells in table), [place for place, _ in table])
-        check = resolver(spec)
-        for row in results.rows:
-            check(row)
+        if spec is not None:
+            check = resolver(spec)
+            for row in results.rows:
+                check(row)
     except InvalidInput as error:
         raise error.at(name) from None
     return results

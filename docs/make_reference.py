@@ -17,10 +17,11 @@ INTRODUCTION = """\
 
 <!-- Made by `python docs/make_reference.py`; edit the help texts in src/factored_scaling/cli instead. -->
 
-`STUDY` is one of three things:
+`STUDY` is one of four things:
 
 - a folder with a `study.yaml`, a `study.db`, or both;
 - a `study.yaml` itself, or any other YAML file of the same form (only a file named `study.yaml` gets a record);
+- a `.db` file with one study, as `Study.load_or_create` makes it; `FILE.db#NAME` where it holds several;
 - `DATABASE-URL#NAME`, for example `postgresql://lab@server/studies#fold-towel`; `#NAME` may be left out when the
   database holds one study.
 

@@ -342,7 +342,7 @@ def test_databases(fsc: Fsc, tmp_path: Path, study: Path) -> None:
     shutil.copy(study / "study.db", tmp_path / "two.db")
     assert fsc("export", study, "--out", tmp_path / "study.json").returncode == 0
     assert fsc("import", f"sqlite:///{tmp_path}/two.db#second", tmp_path / "study.json").returncode == 0
-    one_line(fsc("runs", f"sqlite:///{tmp_path}/two.db"), "name it", "fold-towel, second")
+    one_line(fsc("runs", f"sqlite:///{tmp_path}/two.db"), "holds 2 studies", "fold-towel, second", "#NAME")
 
 
 def test_an_export_that_cannot_be_read_leaves_what_was_put_aside(fsc: Fsc, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _load(study: str, file: Path) -> None:
     data = read_json(file)
     folder = Path(study)
     try:
-        if "://" in study:
+        if "://" in study or folder.suffix == ".db":
             address, _, name = study.partition("#")
             with Store.create(address, lambda store: store.load(data, name or None, check_export))[0] as store:
                 say(f"loaded into {store.place}")

@@ -1,4 +1,4 @@
-"""What STUDY on the command line means: a folder, a study.yaml, or DATABASE-URL#NAME."""
+"""What STUDY on the command line means: a folder, a study.yaml, a database file, or DATABASE-URL#NAME."""
 
 from __future__ import annotations
 
@@ -42,20 +42,27 @@ class Target:
         if "://" in text:
             address, _, name = text.partition("#")
             return cls(None, address, name or None)
-        path = Path(text)
+        path, name = Path(text), ""
         try:
+            file, _, after = text.rpartition("#")
+            if not path.exists() and Path(file).is_file():
+                path, name = Path(file), after
             if path.is_dir():
                 declared, record = path / "study.yaml", path / "study.db"
                 if not declared.exists() and not record.exists():
                     hint = f"`fsc init {text}` starts a study"
                     raise StudyMissing("no study.yaml in this folder", where=text, hint=hint)
                 return cls(declared if declared.exists() else None, record, None)
-            if path.exists():
+            if path.is_file() and (path.suffix == ".db" or is_database(path)):
+                declared = path.with_name("study.yaml")
+                beside = path.name == "study.db" and not name and declared.exists()
+                return cls(declared if beside else None, path, name or None)
+            if path.exists() and not name:
                 return cls(path, path.parent / "study.db" if path.name == "study.yaml" else None, None)
         except (OSError, ValueError) as error:  # no permission, a name that is too long, a NUL in it
             what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
             raise StudyMissing(what, where=shown(text)) from None
-        hint = "give a folder with a study.yaml, the file itself, or DATABASE-URL#NAME"
+        hint = "give a folder with a study.yaml, the file itself, a .db file, or DATABASE-URL#NAME"
         raise StudyMissing("no such study", where=text, hint=hint)
 
     @property
@@ -195,6 +202,12 @@ class Target:
         with self.study() as study:
             found = study.store.document(study.id, "remix", "weights")
         return found["weights"] if found is not None else None
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database, whatever its name."""
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
 
 
 def _check_round(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factored_scaling.core.allocation import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
@@ -19,6 +19,9 @@ from factored_scaling.model.identifiability import identifiability_warnings
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior
 from factored_scaling.model.strategies import Strategy, StrategyInput, load_strategy, tiers_of
 from factored_scaling.model.summary import ModelSummary, combination_gains, summarize_posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STRATEGIES = ("auto", "top", "top-half", "all", *BASELINES)
 RESPONSE_MODEL, POWER_LAW = "response-model", "power-law"
@@ -132,6 +135,17 @@ class Recommendation:
         if named(name) not in differences:
             raise UnknownAlternative(named(name), differences)
         return differences[name]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the demonstrations to collect per factor as bars, on `ax` or in a new figure; returns the Axes."""
+        from factored_scaling.report.notebook import plot_recommendation
+
+        return plot_recommendation(self, ax)
+
+    def _repr_html_(self) -> str:
+        from factored_scaling.report.notebook import recommendation_html
+
+        return recommendation_html(self)
 
     @property
     def _modelled(self) -> ModelSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,19 +13,25 @@ from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Tally, tally
-from factored_scaling.errors import InvalidInput, StudyMissing, UnknownFactor
+from factored_scaling.errors import FscError, InvalidInput, StudyExists, StudyMissing, UnknownFactor
 from factored_scaling.model.hindsight import Hindsight, hindsight
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
 from factored_scaling.runner.outcomes import Outcome, check_factors
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
+from factored_scaling.study.display import describe, differences, study_html, to_frame
 from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured, rows_of
 
 if TYPE_CHECKING:  # opening a study loads no backend
+    import pandas
+    from matplotlib.axes import Axes
+
     from factored_scaling.backends import Backend
     from factored_scaling.runner.events import Event
     from factored_scaling.runner.run import RunSummary
+
+log = logging.getLogger("factored_scaling.study")
 
 PLAN = "plan"  # kind of the documents that say which runs a round planned last
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
@@ -63,8 +70,8 @@ class Study(RunQueue):
                 hint = "if its creation was interrupted, remove it and create the study again"
                 raise StudyMissing("the database holds no study", where=store.place, hint=hint)
             elif name is None:
-                hint = f"it holds: {', '.join(row.name for row in rows)}"
-                raise StudyMissing("the database does not hold exactly one study; name it", hint=hint)
+                hint = f"name one of {', '.join(row.name for row in rows)}; on the command line write #NAME after it"
+                raise StudyMissing(f"the database holds {len(rows)} studies", where=store.place, hint=hint)
             else:
                 row = store.study(name)
             study = cls(store, row.id, settings)
@@ -76,9 +83,43 @@ class Study(RunQueue):
         return study
 
     @classmethod
+    def load_or_create(cls, spec: StudySpec, address: str | Path, dataset: Dataset | None = None) -> Study:
+        """Open the study called `spec.name` at `address`, or create it where there is none.
+
+        A script that runs again continues. InvalidInput where the study began with another spec or dataset.
+        """
+        try:
+            study = cls.open(address, spec.name)
+        except StudyMissing:
+            try:
+                return cls.create(spec, address, dataset)
+            except StudyExists:  # another process created it at the same moment
+                study = cls.open(address, spec.name)
+        first = study.store.rounds(study.id)[0]
+        changes = differences(first.spec, spec)
+        if dataset is not None and dataset != first.dataset:
+            changes.append("dataset: other episodes there")
+        if changes:
+            study.close()
+            hint = "give the new one another `name`; Study.open(…, settings=spec) changes how curves are built"
+            what = f"study {spec.name!r} began with another spec ({', '.join(changes)})"
+            raise InvalidInput(what, where=study.store.place, hint=hint)
+        log.info("continuing study %r in %s", spec.name, study.store.place)
+        return study
+
+    @classmethod
     def open_by_id(cls, address: str | Path, id_: int) -> Study:
         """Open a study by its number in the database, as worker processes do."""
         return cls(Store.open(address, create=False), id_)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Study {describe(self)}>"
+        except FscError:  # closed, or the database cannot be reached
+            return f"<Study {self.id} in {self.store.place}, not readable>"
+
+    def _repr_html_(self) -> str:
+        return study_html(self)
 
     @property
     def round(self) -> RoundRow:
@@ -302,6 +343,20 @@ class Study(RunQueue):
     def posterior(self, seed: int = 0) -> Posterior:
         """The response model, fitted to the study's results. The same seed gives the same samples."""
         return fit_posterior(self.spec, self.results(), seed=seed)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Every run with its scores as a pandas data frame: one row per run and factor that was varied in its trials.
+
+        Columns: `run`, `round`, `state`, `seed`, `demos:NAME` per factor, `factor` (as in results.csv), `score`,
+        `trials` and the ends `low` and `high` of the 95% interval. Runs without scores have one row.
+        """
+        return to_frame(self.spec.names, self._measured(partial=True))
+
+    def plot_curves(self, budget: int = 100) -> list[Axes]:
+        """Draw every fitted curve with its points and 95% band up to `budget` more demonstrations; one Axes each."""
+        from factored_scaling.report.notebook import plot_curves
+
+        return plot_curves(self.spec, self.recommend(budget, "all"))
 
     def ordered(self) -> dict[str, Any] | None:
         """The recommendation saved last, if it was saved in this round: an order is followed once."""

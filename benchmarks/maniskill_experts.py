@@ -49,7 +49,7 @@ def main() -> None:
     ]
     for name, varied in NAMES.items():
         task = make_task(name)
-        task.record([DemoRequest("warm", None, index) for index in range(task.processes)])
+        task.attempt([DemoRequest("warm", None, index) for index in range(task.processes)], pictures=False)
         for factor in varied:
             for kind, scenes in _scenes(task, factor, options.seeds).items():
                 lines.append(f"| {name} | {factor or 'nothing (nominal)'} | {kind} | {_measured(task, scenes)} |")
@@ -72,7 +72,7 @@ def _scenes(task: ManiSkillTask, factor: str | None, count: int) -> dict[str, li
 
 def _measured(task: ManiSkillTask, scenes: list[Scene]) -> str:
     began = time.perf_counter()
-    shown = [answer for _, answer in task.pool(False).map([Show(scene, None, False) for scene in scenes])]
+    shown = [answer for _, answer in task.pool(False).map([Show(scene, False) for scene in scenes])]
     seconds = (time.perf_counter() - began) * task.processes / len(scenes)
     done = sum(answer.done for answer in shown if isinstance(answer, Shown))
     steps = np.array([len(answer.state) for answer in shown if isinstance(answer, Shown)])

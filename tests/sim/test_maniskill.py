@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.sim import MANISKILL_TASKS, Condition, DemoRequest, load_task
 from factored_scaling.sim.maniskill import SETTINGS, ManiSkillTask, factors
-from factored_scaling.sim.maniskill.recordings import Recordings
 from factored_scaling.sim.maniskill.task import make_task
 from factored_scaling.sim.maniskill.worker import Show, Shown
 
@@ -75,7 +73,7 @@ def test_the_settings_are_the_papers() -> None:
     }
 
 
-def test_a_demonstration_does_not_depend_on_neighbours_order_or_process(task: ManiSkillTask, tmp_path: Path) -> None:
+def test_a_demonstration_does_not_depend_on_neighbours_order_or_process(task: ManiSkillTask) -> None:
     names = ("distractor", task.factors[-1])
     requests = [DemoRequest(f"demo-{i}", name, seed=i) for i, name in enumerate(names)]
     together = task.demonstrate(requests)
@@ -85,17 +83,9 @@ def test_a_demonstration_does_not_depend_on_neighbours_order_or_process(task: Ma
     assert ((lengths >= 122) & (lengths <= 158)).all()
     backwards = task.demonstrate(requests[:0:-1])
     assert _same(together.select(backwards.ids), backwards)
-    # The same as states and actions, made without a renderer, kept in a file and filmed later.
-    recorded = task.record(requests)
-    recorded.save(tmp_path / "demos.safetensors")
-    again = Recordings.load(tmp_path / "demos.safetensors")
-    assert [episode.request for episode in again.episodes] == requests
-    assert np.array_equal(np.concatenate([episode.state for episode in again.episodes]), together.state)
-    assert (tmp_path / "demos.safetensors").stat().st_size < 12_000 * len(requests)
-    filmed = task.film(Recordings(task.name, again.episodes[:1]))
-    assert _same(filmed, together.select(["demo-0"]))
-    with pytest.raises(InvalidInput, match="recordings of other"):
-        task.film(Recordings("other", again.episodes))
+    # the same states without a renderer
+    shown = [episode for _, episode in task.attempt(requests, pictures=False)]
+    assert np.array_equal(np.concatenate([episode.state for episode in shown]), together.state)
 
 
 def test_rollouts_do_not_depend_on_processes_order_or_what_ran_before(task: ManiSkillTask) -> None:
@@ -125,7 +115,7 @@ def test_the_expert_succeeds_in_held_out_scenes_and_rollouts_stop_at_success(tas
     hardest = "object_pose" if "object_pose" in task.factors else "camera_pose"
     conditions = [Condition(hardest, setting, 0) for setting in range(10)]
     scenes = [factors.trial_scene(task.rules, condition) for condition in conditions]
-    shown = dict(task.pool(False).map([Show(scene, None, False) for scene in scenes]))
+    shown = dict(task.pool(False).map([Show(scene, False) for scene in scenes]))
     plans = []
     for index in range(10):
         answer = shown[index]

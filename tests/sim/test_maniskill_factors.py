@@ -186,7 +186,7 @@ def test_visual_factors_do_not_change_the_motion(task: ManiSkillTask) -> None:
     visual = ("camera_pose", "distractor", "table_texture", "lighting", "background")
     scenes = [factors.make_scene(task.rules, None, None, ("motion", 2))]
     scenes += [factors.make_scene(task.rules, factor, factors.held_out(factor)[4], ("motion", 2)) for factor in visual]
-    shown = dict(task.pool(False).map([Show(scene, None, False) for scene in scenes]))
+    shown = dict(task.pool(False).map([Show(scene, False) for scene in scenes]))
     first = shown[0]
     assert isinstance(first, Shown)
     for answer in shown.values():

@@ -26,7 +26,7 @@ from factored_scaling.sim.maniskill.task import make_task
 
 if __name__ == "__main__":
     task = make_task("maniskill/pull-visual", 32, processes=2)
-    task.record([DemoRequest("a", None, 0), DemoRequest("b", None, 1)])
+    task.attempt([DemoRequest("a", None, 0), DemoRequest("b", None, 1)], pictures=False)
     print(*task.pool(False).pids(), flush=True)
     time.sleep(600)
 """
@@ -37,7 +37,7 @@ from factored_scaling.sim import Condition, DemoRequest, load_task
 if __name__ == "__main__":
     task = load_task("maniskill/pull-visual", 32)
     task.processes = 1
-    print(len(task.record([DemoRequest("a", "lighting", 0)]).episodes), "recorded")
+    print(len(task.attempt([DemoRequest("a", "lighting", 0)], pictures=False)), "recorded")
     try:
         task.first_frames([Condition(None, 0, 0)])
     except FscError as error:

@@ -15,7 +15,6 @@ from factored_scaling.sim import drawing
 from factored_scaling.sim.maniskill import factors
 from factored_scaling.sim.maniskill.lanes import LANES, run_lanes
 from factored_scaling.sim.maniskill.pool import Pool
-from factored_scaling.sim.maniskill.recordings import Recording, Recordings
 from factored_scaling.sim.maniskill.rules import ACTION_SIZE, SETTINGS, STATE_SIZE, Rules
 from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.worker import Move, Moved, Options, Show, Shown
@@ -67,31 +66,8 @@ class ManiSkillTask:
 
     def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
         """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""
-        found = self._attempt(requests, pictures=True)
+        found = self.attempt(requests)
         return self._table([(request, shown) for request, (_, shown) in zip(requests, found, strict=True)])
-
-    def record(self, requests: Sequence[DemoRequest]) -> Recordings:
-        """The expert's episodes as states and actions; needs no renderer."""
-        found = self._attempt(requests, pictures=False)
-        return Recordings(
-            self.name,
-            tuple(
-                Recording(request, attempt, shown.state, shown.actions)
-                for request, (attempt, shown) in zip(requests, found, strict=True)
-            ),
-        )
-
-    def film(self, recordings: Recordings) -> FrameTable:
-        """Recorded episodes with their pictures, by playing the actions again in the same scenes."""
-        if recordings.setting != self.name:
-            raise InvalidInput(f"these are recordings of {recordings.setting}, not of {self.name}")
-        jobs = [
-            Show(factors.demo_scene(self.rules, episode.request, episode.attempt), episode.action, True)
-            for episode in recordings.episodes
-        ]
-        shown = [answer for _, answer in sorted(self.pool(True).map(jobs), key=lambda item: item[0])]
-        requests = [episode.request for episode in recordings.episodes]
-        return self._table([(r, s) for r, s in zip(requests, shown, strict=True) if isinstance(s, Shown)])
 
     def first_frames(self, conditions: Sequence[Condition], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
         """Initial images and states of the conditions, without rolling anything out."""
@@ -158,14 +134,17 @@ class ManiSkillTask:
             images[index], states[index] = answer.images, answer.state
         return images, states
 
-    def _attempt(self, requests: Sequence[DemoRequest], pictures: bool) -> list[tuple[int, Shown]]:
-        """For each request the first attempt at which the expert succeeds, and its episode."""
+    def attempt(self, requests: Sequence[DemoRequest], pictures: bool = True) -> list[tuple[int, Shown]]:
+        """For each request the first attempt at which the expert succeeds, and its episode.
+
+        Without `pictures` no renderer is needed.
+        """
         found: dict[int, tuple[int, Shown]] = {}
         for attempt in range(ATTEMPTS):
             missing = [index for index in range(len(requests)) if index not in found]
             if not missing:
                 break
-            jobs = [Show(factors.demo_scene(self.rules, requests[i], attempt), None, pictures) for i in missing]
+            jobs = [Show(factors.demo_scene(self.rules, requests[i], attempt), pictures) for i in missing]
             for place, shown in self.pool(pictures).map(jobs):
                 assert isinstance(shown, Shown)
                 if shown.done:

@@ -53,10 +53,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Play an episode: the given actions or the expert's; with pictures or without."""
+    """Play the expert's episode, with pictures or without."""
 
     scene: Scene
-    actions: Actions | None
     pictures: bool
 
 
@@ -129,7 +128,7 @@ class Simulator:
 
     def _show(self, job: Show) -> Shown:
         stage = self.stage(0, job.scene)
-        plan = stage.plan() if job.actions is None else job.actions
+        plan = stage.plan()
         if plan is None:
             return Shown(np.empty((0, 8), np.float32), np.empty((0, 8), np.float32), None, False)
         states, images, done = [], [], False

@@ -44,7 +44,7 @@ def test_a_factor_changes_its_own_part_of_the_scene_only(name: str) -> None:
     rules = SETTINGS[name]
     nominal = factors.make_scene(rules, None, None, ("test",))
     for factor in rules.factors:
-        for value in factors.held_out(factor):
+        for value in factors.VALUES.held_out(factor):
             changed = _different(nominal, factors.make_scene(rules, factor, value, ("test",)))
             assert changed == CHANGES[factor], factor
 
@@ -53,10 +53,10 @@ def test_a_factor_changes_its_own_part_of_the_scene_only(name: str) -> None:
 def test_training_never_meets_a_held_out_value(name: str) -> None:
     rules = SETTINGS[name]
     for factor in rules.factors:
-        held_out = factors.held_out(factor)
+        held_out = factors.VALUES.held_out(factor)
         assert len(set(held_out)) == 10
         rng = np.random.default_rng(0)
-        drawn = [factors.training_value(factor, rng) for _ in range(300)]
+        drawn = [factors.VALUES.training(factor, rng) for _ in range(300)]
         assert not set(drawn) & set(held_out)
         if factor in factors.DISCRETE:
             assert len(set(drawn)) == 4
@@ -152,7 +152,7 @@ def test_a_factor_changes_its_own_pixels(task: ManiSkillTask) -> None:
     nominal = factors.make_scene(task.rules, None, None, ("pixels", 1))
     scenes = [nominal, nominal]
     for factor in task.factors:
-        value = factors.held_out(factor)[1]
+        value = factors.VALUES.held_out(factor)[1]
         scenes.append(factors.make_scene(task.rules, factor, value, ("pixels", 1)))
     images = task.preview(scenes).astype(np.int64)
     assert (images[0] == images[1]).all()
@@ -185,7 +185,9 @@ def test_visual_factors_do_not_change_the_motion(task: ManiSkillTask) -> None:
 
     visual = ("camera_pose", "distractor", "table_texture", "lighting", "background")
     scenes = [factors.make_scene(task.rules, None, None, ("motion", 2))]
-    scenes += [factors.make_scene(task.rules, factor, factors.held_out(factor)[4], ("motion", 2)) for factor in visual]
+    scenes += [
+        factors.make_scene(task.rules, factor, factors.VALUES.held_out(factor)[4], ("motion", 2)) for factor in visual
+    ]
     shown = dict(task.pool(False).map([Show(scene, False) for scene in scenes]))
     first = shown[0]
     assert isinstance(first, Shown)

@@ -45,22 +45,22 @@ def test_the_tasks_have_the_factors_of_the_paper() -> None:
 
 @pytest.mark.parametrize("factor", sorted(EIGHT))
 def test_there_are_ten_different_held_out_settings(factor: str) -> None:
-    assert len(factors.held_out(factor)) == drawing.SETTINGS == len(set(factors.held_out(factor)))
+    assert len(factors.VALUES.held_out(factor)) == drawing.SETTINGS == len(set(factors.VALUES.held_out(factor)))
 
 
 @pytest.mark.parametrize("factor", sorted(factors.DISCRETE))
 def test_a_discrete_factor_trains_on_four_values_none_of_them_held_out(factor: str) -> None:
     rng = np.random.default_rng(0)
-    seen = {factors.training_value(factor, rng) for _ in range(200)}
+    seen = {factors.VALUES.training(factor, rng) for _ in range(200)}
     assert len(seen) == 4
-    assert not seen & set(factors.held_out(factor))
+    assert not seen & set(factors.VALUES.held_out(factor))
 
 
 @pytest.mark.parametrize("factor", sorted(factors.CONTINUOUS))
 def test_a_continuous_factor_trains_within_its_range_away_from_what_is_held_out(factor: str) -> None:
     rng = np.random.default_rng(0)
-    drawn = np.array([factors.training_value(factor, rng) for _ in range(2000)])
-    held_out = np.array(factors.held_out(factor))
+    drawn = np.array([factors.VALUES.training(factor, rng) for _ in range(2000)])
+    held_out = np.array(factors.VALUES.held_out(factor))
     assert np.abs(drawn).max() <= 1
     assert np.abs(drawn).max() > 0.95
     assert np.abs(held_out).max() <= 1

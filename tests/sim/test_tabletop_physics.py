@@ -102,7 +102,7 @@ def test_inserting_is_less_forgiving_than_placing() -> None:
 
 
 def test_a_lower_table_is_out_of_reach_for_the_nominal_plan() -> None:
-    heights = [value[0] for value in factors.held_out("table_height") if isinstance(value, tuple)]
+    heights = [value[0] for value in factors.VALUES.held_out("table_height") if isinstance(value, tuple)]
     lowest = int(np.argmin(heights))
     down = float(factors.CONTINUOUS["table_height"][0] * heights[lowest])
     assert bool(_play(INSERT, factor="table_height", setting=lowest).done)

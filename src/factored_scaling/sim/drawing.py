@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -39,12 +40,6 @@ def known_setting(setting: int) -> int:
     return setting
 
 
-def examples(factor: str, training: Sequence[T], draw: Callable[[str, np.random.Generator], T]) -> list[T]:
-    """Training values to show: those of a discrete factor, or draws of a continuous one."""
-    rng = np.random.default_rng(1)
-    return list(training) or [draw(factor, rng) for _ in range(EXAMPLES)]
-
-
 def spread(factor: str, dimensions: int) -> list[tuple[float, ...]]:
     """Ten held-out points in [-1, 1]^d, a Latin hypercube: they cover the range of every dimension evenly."""
     rng = generator("held-out", factor)
@@ -70,3 +65,41 @@ def rim() -> tuple[tuple[float, float], ...]:
         stretch = _INSIDE / max(abs(x), abs(y))
         places.append((x * stretch, y * stretch))
     return tuple(places)
+
+
+class FactorValues(Generic[T]):
+    """The values of a simulator's factors. A continuous one's are points in [-1, 1]^d, nominal at 0.
+
+    `discrete` has the training and the held-out values of the others, `dimensions` the d of each continuous factor.
+    """
+
+    def __init__(
+        self, discrete: Mapping[str, tuple[tuple[T, ...], tuple[T, ...]]], dimensions: Mapping[str, int]
+    ) -> None:
+        self._discrete, self._dimensions = discrete, dimensions
+        self.held_out = cache(self._held_out)
+
+    def training(self, factor: str, rng: np.random.Generator) -> T | tuple[float, ...]:
+        """A value of the factor for a demonstration."""
+        if factor in self._discrete:
+            values = self._discrete[factor][0]
+            return values[int(rng.integers(len(values)))]
+        return point_clear_of(self.held_out(factor), self._dimensions[factor], rng)
+
+    def examples(self, factor: str) -> list[T | tuple[float, ...]]:
+        """The values that a contact sheet shows: four for training, then the held-out settings."""
+        if factor in self._discrete:
+            return [value for values in self._discrete[factor] for value in values]
+        rng = np.random.default_rng(1)
+        return [*(self.training(factor, rng) for _ in range(EXAMPLES)), *self.held_out(factor)]
+
+    def _held_out(self, factor: str) -> tuple[T | tuple[float, ...], ...]:
+        """The ten settings that evaluation uses and training never does."""
+        if factor in self._discrete:
+            return self._discrete[factor][1]
+        if factor not in self._dimensions:
+            raise UnknownFactor(factor, (*self._discrete, *self._dimensions))
+        points = spread(factor, self._dimensions[factor])
+        if factor == "object_pose":  # tested where widening adds to the range
+            return tuple((*place, *point[2:]) for place, point in zip(rim(), points, strict=True))
+        return tuple(points)

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 
-from factored_scaling.errors import UnknownFactor
-from factored_scaling.sim import drawing
-from factored_scaling.sim.drawing import (
-    EXAMPLES,
-    SETTINGS,
-    generator,
-    known_factor,
-    known_setting,
-    point_clear_of,
-    rim,
-    spread,
-)
+from factored_scaling.sim.drawing import EXAMPLES, SETTINGS, FactorValues, generator, known_factor, known_setting
 from factored_scaling.sim.maniskill import appearance
 from factored_scaling.sim.maniskill.appearance import DistractorSet
 from factored_scaling.sim.maniskill.layout import HOME, clear_of, kept_clear
-from factored_scaling.sim.maniskill.rules import SPATIAL, VISUAL, Rules
+from factored_scaling.sim.maniskill.rules import Rules
 from factored_scaling.sim.maniskill.scene import Placed, Scene, Vector
 from factored_scaling.sim.maniskill.textures import Texture
 from factored_scaling.sim.task import Condition, DemoRequest
@@ -43,50 +31,29 @@ LIGHT_AZIMUTH, LIGHT_ELEVATION, BRIGHTNESS, AMBIENT = 0.6, 1.05, 1.9, 0.40
 DISTRACTOR_RANGE = ((-0.36, 0.14), (-0.30, 0.30))  # where the third-person camera sees them
 
 Value = Texture | DistractorSet | tuple[float, ...]
+VALUES = FactorValues(DISCRETE, CONTINUOUS)
 
 
 def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
     """The scene of a demonstration; another one per attempt."""
     factor = known_factor(request.factor, rules.factors, rules.name)
     key = (_family(rules), "demo", factor, request.seed, attempt)
-    return make_scene(rules, factor, training_value(factor, generator(*key, "value")) if factor else None, key)
+    return make_scene(rules, factor, VALUES.training(factor, generator(*key, "value")) if factor else None, key)
 
 
 def trial_scene(rules: Rules, condition: Condition) -> Scene:
     """The scene of an evaluation trial."""
     factor = known_factor(condition.factor, rules.factors, rules.name)
-    value = held_out(factor)[known_setting(condition.setting)] if factor else None
+    value = VALUES.held_out(factor)[known_setting(condition.setting)] if factor else None
     return make_scene(rules, factor, value, (_family(rules), "trial", factor, condition.setting, condition.initial))
-
-
-def training_value(factor: str, rng: np.random.Generator) -> Value:
-    """A value of the factor as demonstrations see it."""
-    if factor in DISCRETE:
-        training = DISCRETE[factor][0]
-        return training[int(rng.integers(len(training)))]
-    return point_clear_of(held_out(factor), CONTINUOUS[factor], rng)
-
-
-@cache
-def held_out(factor: str) -> tuple[Value, ...]:
-    """The ten settings that evaluation uses and training never does."""
-    if factor in DISCRETE:
-        return DISCRETE[factor][1]
-    if factor not in CONTINUOUS:
-        raise UnknownFactor(factor, (*VISUAL, *SPATIAL))
-    points = spread(factor, CONTINUOUS[factor])
-    if factor == "object_pose":
-        return tuple((*place, *point[2:]) for place, point in zip(rim(), points, strict=True))
-    return tuple(points)
 
 
 def examples(rules: Rules, factor: str | None) -> list[Scene]:
     """Scenes for a contact sheet: a factor's training values and held-out settings, or as many nominal scenes."""
     if factor is None:
         return [make_scene(rules, None, None, ("sheet", seed)) for seed in range(EXAMPLES + SETTINGS)]
-    values = [*drawing.examples(factor, DISCRETE.get(factor, ((),))[0], training_value), *held_out(factor)]
     # One key for all: what a value does not set is the same in all scenes.
-    return [make_scene(rules, factor, value, ("sheet", 0)) for value in values]
+    return [make_scene(rules, factor, value, ("sheet", 0)) for value in VALUES.examples(factor)]
 
 
 def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple[object, ...]) -> Scene:

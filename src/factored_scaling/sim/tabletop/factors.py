@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from factored_scaling.sim import drawing
-from factored_scaling.sim.drawing import (
-    EXAMPLES,
-    SETTINGS,
-    generator,
-    known_factor,
-    known_setting,
-    point_clear_of,
-    rim,
-    spread,
-)
+from factored_scaling.sim.drawing import EXAMPLES, SETTINGS, FactorValues, generator, known_factor, known_setting
 from factored_scaling.sim.tabletop import appearance, arm
 from factored_scaling.sim.tabletop.appearance import DistractorSet, Texture
 from factored_scaling.sim.tabletop.rules import Rules
@@ -40,6 +29,7 @@ DISCRETE: dict[str, tuple[tuple[Texture | DistractorSet, ...], tuple[Texture | D
 }
 
 Value = Texture | DistractorSet | tuple[float, ...]
+VALUES = FactorValues(DISCRETE, {name: len(sizes) for name, sizes in CONTINUOUS.items()})
 
 CAMERA_TARGET = (0.34, 0.0, 0.06)
 CAMERA_DISTANCE, CAMERA_ELEVATION = 1.0, 0.76
@@ -56,40 +46,21 @@ def demo_scene(rules: Rules, request: DemoRequest, attempt: int) -> Scene:
     """The scene of a demonstration; another one per attempt."""
     factor = known_factor(request.factor, rules.factors, rules.name)
     rng = generator(rules.name, "demo", factor, request.seed, attempt)
-    return compose(rules, factor, training_value(factor, rng) if factor else None, rng)
+    return compose(rules, factor, VALUES.training(factor, rng) if factor else None, rng)
 
 
 def trial_scene(rules: Rules, condition: Condition) -> Scene:
     """The scene of an evaluation trial."""
     factor = known_factor(condition.factor, rules.factors, rules.name)
-    value = held_out(factor)[known_setting(condition.setting)] if factor else None
+    value = VALUES.held_out(factor)[known_setting(condition.setting)] if factor else None
     return compose(rules, factor, value, generator(rules.name, "trial", factor, condition.setting, condition.initial))
-
-
-def training_value(factor: str, rng: np.random.Generator) -> Value:
-    """A value of the factor as demonstrations see it."""
-    if factor in DISCRETE:
-        training = DISCRETE[factor][0]
-        return training[int(rng.integers(len(training)))]
-    return point_clear_of(held_out(factor), len(CONTINUOUS[factor]), rng)
-
-
-@cache
-def held_out(factor: str) -> tuple[Value, ...]:
-    """The ten settings that evaluation uses and training never does."""
-    if factor in DISCRETE:
-        return DISCRETE[factor][1]
-    if factor == "object_pose":
-        return rim()
-    return tuple(spread(factor, len(CONTINUOUS[factor])))
 
 
 def examples(rules: Rules, factor: str | None) -> list[Scene]:
     """Scenes for a contact sheet: a factor's training values and held-out settings, or as many nominal scenes."""
     if factor is None:
         return [compose(rules, None, None, np.random.default_rng(seed)) for seed in range(EXAMPLES + SETTINGS)]
-    values = [*drawing.examples(factor, DISCRETE.get(factor, ((),))[0], training_value), *held_out(factor)]
-    return [compose(rules, factor, value, np.random.default_rng(ARRANGEMENT)) for value in values]
+    return [compose(rules, factor, value, np.random.default_rng(ARRANGEMENT)) for value in VALUES.examples(factor)]
 
 
 def compose(rules: Rules, factor: str | None, value: Value | None, rng: np.random.Generator) -> Scene:

@@ -59,14 +59,14 @@ def promises(folder: Path) -> Iterator[Promise]:
         curves = recommend(spec, seen, 100, "all", "power-law").curves
         for line in outcomes:
             if line.seed == seed:
-                promised = predicted_score(spec, curves, line.order)
+                promised = predicted_score(spec, curves, line.allocation)
                 assert promised is not None
                 yield _promise(posterior, line, promised)
 
 
 def _promise(posterior: Posterior, line: OutcomeLine, by_curves: float) -> Promise:
     names = posterior.spec.names
-    added = np.array([float(line.order[name]) for name in names])
+    added = np.array([float(line.allocation[name]) for name in names])
     before, after = posterior.by_factor(np.stack([posterior.now, posterior.now + added]))
     measured = np.array([line.by_factor[name] for name in names])
     shown = _shown(posterior, before.mean(0), after, line.trials)

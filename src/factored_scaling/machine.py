@@ -18,7 +18,7 @@ def processor() -> str:
 
 
 def limit_threads(device: str, most: int = 1) -> None:
-    """Computing on a CPU takes at most so many threads: those that wait for each other on busy cores slow everything.
+    """Limit the threads of a computation on a CPU: those that wait for each other on busy cores slow everything.
 
     Small networks are as fast on one.
     """

@@ -277,7 +277,7 @@ def test_settings_that_change_before_anything_is_measured_are_those_that_are_tra
         study.fail(study.ask(1)[0].id, "out of memory")
     write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     done = fsc("run", tmp_path)  # the failed run would end it with exit code 1
-    assert "study.yaml has changed: runs 1, 2, 3 of the plan before are taken back, without scores" in done.stderr
+    assert "study.yaml has changed: runs 1, 2, 3 of the plan before are removed, without scores" in done.stderr
     assert "warning" not in done.stderr
     with Study.open(tmp_path / "study.db") as study:
         assert [(run.state, run.settings["policy"]["steps"]) for run in study.runs()] == [("done", 2)] * 3

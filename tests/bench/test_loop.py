@@ -148,7 +148,7 @@ def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
     assert [row.strategy for row in outcome_rows(lines, 100)] == ["group, top"]
     assert outcome_rows(lines, 20) == []
     assert outcome_row(lines).by_seed == {}
-    other = replace(lines[1], order={"a": 2})
+    other = replace(lines[1], allocation={"a": 2})
     assert outcome_row([lines[0], other]).by_seed == {0: {"a": 3}, 1: {"a": 2}}
 
 

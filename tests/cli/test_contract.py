@@ -194,7 +194,7 @@ def test_trials_beyond_the_record_are_told_with_their_row(fsc: Fsc, study: Path)
 def test_the_whole_record_goes_out_and_in(fsc: Fsc, study: Path, tmp_path: Path) -> None:
     assert fsc("import", study, study / "results.csv").returncode == 0
     assert fsc("recommend", study, "--budget", "20", "--strategy", "all", "--save").returncode == 0
-    assert fsc("extend", study, "--as-ordered").returncode == 0
+    assert fsc("extend", study, "--as-recommended").returncode == 0
     assert fsc("record", study, "8", "1", "0.5", "--factor", "*", "--note", "späte Ernte").returncode == 0
     assert fsc("export", study, "--out", tmp_path / "all.json").returncode == 0
     dump = json.loads((tmp_path / "all.json").read_text())

@@ -141,7 +141,7 @@ def test_an_unlabelled_dataset_is_no_study(fsc: Fsc, tmp_path: Path) -> None:
     assert "factors and demos come from its labels" in answer.stderr
 
 
-def test_what_was_recorded_as_ordered_extends_the_study(fsc: Fsc, dataset: Path, ordered: Path) -> None:
+def test_what_was_recorded_as_recommended_extends_the_study(fsc: Fsc, dataset: Path, ordered: Path) -> None:
     root = second_day(fsc, dataset, [20, 21, 22, 23], "10-13: camera_pose")
     told = done(fsc("extend", ordered, "--dataset", root))
     assert "Round 0 → 1" in told
@@ -157,9 +157,9 @@ def test_what_differs_from_the_order_is_named(fsc: Fsc, dataset: Path, ordered: 
     root = second_day(fsc, dataset, [20, 21, 22, 23, 24, 25, 26], *rules)
     told = done(fsc("extend", ordered, "--dataset", root, "--compare"))
     for sentence in (
-        "camera_pose: 2 missing of 4 ordered",
-        "lighting: 1 that nobody ordered (episode 12); mislabelled camera_pose?",
-        "nominal: 1 that nobody ordered (episode 16)",
+        "camera_pose: 2 missing of 4 recommended",
+        "lighting: 1 not recommended (episode 12); mislabelled camera_pose?",
+        "nominal: 1 not recommended (episode 16)",
         "unlabelled and left out: episode 15",
         "varying more than one factor and left out: episode 13",
         "labelled table_height, which is no factor of the study, and left out: episode 14",
@@ -240,10 +240,10 @@ def test_renumbered_episodes_are_the_same_demonstrations(fsc: Fsc, dataset: Path
 
 
 def test_one_way_of_saying_what_was_collected(fsc: Fsc, ordered: Path, dataset: Path) -> None:
-    answer = fsc("extend", ordered, "--dataset", dataset, "--as-ordered")
+    answer = fsc("extend", ordered, "--dataset", dataset, "--as-recommended")
     assert (answer.returncode, "say what was collected" in answer.stderr) == (2, True)
-    assert fsc("extend", ordered, "--as-ordered", "--compare").returncode == 2
-    for counted in (["--as-ordered"], ["--ticked"], ["--collected", "lighting=2"]):
+    assert fsc("extend", ordered, "--as-recommended", "--compare").returncode == 2
+    for counted in (["--as-recommended"], ["--ticked"], ["--collected", "lighting=2"]):
         answer = fsc("extend", ordered, *counted)  # would make episodes that nothing can be trained on
         assert (answer.returncode, f"`fsc extend {ordered} --dataset PATH`" in answer.stderr) == (2, True)
     saved = fsc("recommend", ordered, "--budget", "4", "--save")

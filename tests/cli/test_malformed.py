@@ -302,7 +302,7 @@ def test_places_without_a_study(fsc: Fsc, tmp_path: Path, study: Path) -> None:
     nowhere = tmp_path / "nowhere"
     empty = tmp_path / "empty"
     empty.mkdir()
-    for command in (["plan"], ["runs"], ["recommend", "--budget", "3"], ["export"], ["extend", "--as-ordered"]):
+    for command in (["plan"], ["runs"], ["recommend", "--budget", "3"], ["export"], ["extend", "--as-recommended"]):
         one_line(fsc(command[0], nowhere, *command[1:]), str(nowhere), "no such study")
         one_line(fsc(command[0], empty, *command[1:]), str(empty), "no study.yaml in this folder", "fsc init")
         one_line(fsc(command[0], f"sqlite:///{nowhere}.db#x", *command[1:]), "nowhere.db", "no study database")
@@ -377,8 +377,8 @@ def test_usage(fsc: Fsc, study: Path) -> None:
     one_line(fsc("plan", study, "--policies", "0"), "--policies", "at least 1")
     one_line(fsc("plan", study, "--trials", "-1"), "--trials", "at least 1")
     one_line(fsc("plan", study, "--construction", "two"), "'one', 'pair', 'group'")
-    one_line(fsc("extend", study), "--as-ordered")
-    one_line(fsc("extend", study, "--as-ordered", "--collected", "lighting=3"), "--as-ordered")
+    one_line(fsc("extend", study), "--as-recommended")
+    one_line(fsc("extend", study, "--as-recommended", "--collected", "lighting=3"), "--as-recommended")
     one_line(fsc("export", study, "--out", study / "study.yaml" / "x.csv"), "x.csv", "cannot be written")
     one_line(fsc("export", study, "--out", study), "is a folder")
 

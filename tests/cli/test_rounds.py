@@ -126,11 +126,11 @@ def test_partial_results_are_left_out_unless_asked_for(fsc: Fsc, study: Path) ->
 
 
 def test_a_round(fsc: Fsc, study: Path) -> None:
-    refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
+    refused(fsc("extend", study, "--as-recommended"), "no recommendation was saved in this round")
     done(fsc("import", study, study / "results.csv"))
     done(fsc("recommend", study, "--budget", "20", "--strategy", "top", "--save"))
     before = json.loads(done(fsc("export", study, "--format", "json")))
-    printed = done(fsc("extend", study, "--as-ordered"))
+    printed = done(fsc("extend", study, "--as-recommended"))
     assert "differs from the order" not in printed
     assert "6 policies to train" in printed or "7 policies to train" in printed
     after = json.loads(done(fsc("export", study, "--format", "json")))
@@ -149,7 +149,7 @@ def test_a_round(fsc: Fsc, study: Path) -> None:
     assert data["runs"][0]["demos"] == {"camera_pose": 40, "distractor": 40, "table_texture": 30, "lighting": 30}
     assert json.loads(done(fsc("runs", study, "--json")))["round"] == 1
     # the same allocation is not followed twice by a slip of the finger
-    refused(fsc("extend", study, "--as-ordered"), "no recommendation was saved in this round")
+    refused(fsc("extend", study, "--as-recommended"), "no recommendation was saved in this round")
 
 
 def test_the_next_round_looks_back(fsc: Fsc, study: Path) -> None:
@@ -181,7 +181,7 @@ def test_saving_says_what_comes_next(fsc: Fsc, study: Path) -> None:
     said = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save")
     assert (
         said.stderr
-        == f"saved as the allocation of this round; next: `fsc extend {study} --as-ordered` when it is collected\n"
+        == f"saved as the allocation of this round; next: `fsc extend {study} --as-recommended` when it is collected\n"
     )
     assert "extend" not in fsc("recommend", study, scores, "--budget", "20", "--strategy", "top").stderr
     quiet = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save", "--json")
@@ -196,7 +196,7 @@ def test_what_was_collected_may_differ_from_the_order(fsc: Fsc, study: Path) -> 
     refused(fsc("extend", study, "--collected", "lighting=0"), "no new demonstrations")
     refused(fsc("extend", study, "--collected", "lighting=99999999"), "lighting", "1000000")
     answer = fsc("extend", study, "--collected", "lighting=3", "--collected", "nominal=2")
-    assert "what was collected differs from the order" in done(answer)
+    assert "what was collected differs from the recommendation" in done(answer)
     data = json.loads(done(fsc("plan", study, "--json")))
     assert data["runs"][0]["demos"]["lighting"] == 33
     extended = json.loads(done(fsc("extend", study, "--collected", "distractor=1", "--json")))
@@ -344,7 +344,7 @@ class TestNamesOfOnesOwn:
         said = fsc("recommend", study, "--budget", "6", "--strategy", "equal", "--save").stderr
         assert "`fsc extend" in said
         assert "--episodes CSV` when it is collected" in said
-        refused(fsc("extend", study, "--as-ordered"), "have names", "--episodes CSV")
+        refused(fsc("extend", study, "--as-recommended"), "have names", "--episodes CSV")
 
     def test_slips(self, fsc: Fsc, demos: Path) -> None:
         study, table = demos.parent / "study", demos.parent / "new.csv"
@@ -352,7 +352,7 @@ class TestNamesOfOnesOwn:
         refused(fsc("extend", study, "--episodes", table), "new.csv: row 1", "did you mean lighting?")
         table.write_text("episode,factor\nlighting_0.npz,camera_pose\n")
         refused(fsc("extend", study, "--episodes", table), "row 1", "varied lighting before, not camera_pose")
-        refused(fsc("extend", study, "--episodes", table, "--as-ordered"), "say what was collected")
+        refused(fsc("extend", study, "--episodes", table, "--as-recommended"), "say what was collected")
         table.write_text("episode,factor\nstill.npz,\n")
         other = demos.parent / "other"
         refused(fsc("init", other, "--episodes", table), "no episode varies a factor")
@@ -360,13 +360,13 @@ class TestNamesOfOnesOwn:
         refused(fsc("init", other, "--episodes", demos, "--dataset", demos.parent), "leave the others out")
         assert not other.exists()
 
-    def test_what_was_chosen_from_a_pool_is_added_as_ordered(self, fsc: Fsc, demos: Path) -> None:
+    def test_what_was_chosen_from_a_pool_is_added_as_recommended(self, fsc: Fsc, demos: Path) -> None:
         study, pool = demos.parent / "study", demos.parent / "pool.csv"
         pool.write_text("episode,factor\n" + "".join(f"old/{take}.npz,lighting\n" for take in range(9)))
         given = ("recommend", study, "--budget", "4", "--strategy", "equal", "--pool", pool)
-        assert "--as-ordered` adds these episodes" in fsc(*given, "--save").stderr
+        assert "--as-recommended` adds these episodes" in fsc(*given, "--save").stderr
         chosen = json.loads(done(fsc(*given, "--json")))["episodes"]["lighting"]
         assert len(chosen) == 4
-        done(fsc("extend", study, "--as-ordered"))
+        done(fsc("extend", study, "--as-recommended"))
         with Study.open(study / "study.db") as opened:
             assert [e.id for e in opened.dataset.episodes][-4:] == chosen

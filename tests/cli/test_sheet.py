@@ -130,7 +130,7 @@ def test_from_a_recommendation_to_the_next_round(fsc: Any, lab: Path) -> None:
     assert fsc("sheet", "import", lab, lab / "collect-1.csv").stdout == "3 demos new of 4 rows\n"
     assert fsc("sheet", "collect", lab).stdout.splitlines()[-1] == "list 1: 4 demos, 3 collected"
     extended = fsc("extend", lab, "--ticked")
-    assert "what was collected differs from the order" in extended.stdout
+    assert "what was collected differs from the recommendation" in extended.stdout
     assert "3 " in extended.stdout
     again = fsc("extend", lab, "--ticked")
     assert again.returncode == 2
@@ -181,7 +181,7 @@ def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:
         (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "none of .html, .csv and .json"),
         (["sheet", "import", "LAB", "nowhere.csv"], "nowhere.csv: no such file"),
         (["sheet", "undo", "LAB", "ABCD"], "'ABCD' is no code"),
-        (["extend", "LAB", "--ticked", "--as-ordered"], "say what was collected"),
+        (["extend", "LAB", "--ticked", "--as-recommended"], "say what was collected"),
     ],
 )
 def test_mistakes_are_one_line(fsc: Any, lab: Path, arguments: list[str], message: str) -> None:

@@ -219,7 +219,7 @@ def test_a_plan_is_the_same_everywhere() -> None:
 
 
 def test_a_training_set_needs_the_episodes_it_names() -> None:
-    with pytest.raises(InvalidInput, match="31 demos of 'f0' asked for, 30 at hand"):
+    with pytest.raises(InvalidInput, match="31 demos of 'f0' asked for, there are 30"):
         training_sets(Dataset.of_sizes(factors(1)), [({"f0": 31}, 0)])
     with pytest.raises(InvalidInput, match="asked for"):
         plan(StudySpec(factors(2)), Dataset.of_sizes(factors(2, demos=29)))

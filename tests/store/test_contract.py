@@ -38,7 +38,7 @@ class TestStudies:
             assert [row.name for row in store.studies()] == ["towel"]
             assert store.study("towel").id == study
             (first,) = store.rounds(study)
-        assert (first.index, first.spec, first.dataset, first.order) == (0, spec, dataset, None)
+        assert (first.index, first.spec, first.dataset, first.recommendation) == (0, spec, dataset, None)
         assert first.spec.names == ("light", "camera")
 
     def test_a_name_is_given_once(self, store: Store, example: Any) -> None:
@@ -81,7 +81,7 @@ class TestRounds:
         assert store.add_round(example.study, grown, dataset, {"light": 2}, index=1) == 1
         first, second = store.rounds(example.study)
         assert (first.spec, first.dataset) == (example.spec, example.dataset)
-        assert (second.index, second.spec, second.dataset, second.order) == (1, grown, dataset, {"light": 2})
+        assert (second.index, second.spec, second.dataset, second.recommendation) == (1, grown, dataset, {"light": 2})
 
     def test_two_who_extend_at_once_do_not_both_succeed(self, store: Store, example: Any) -> None:
         store.add_round(example.study, example.spec, example.dataset, None, index=1)
@@ -455,7 +455,7 @@ class TestTrials:
         assert store.trials(example.runs[0]) == [first]  # all or none: "new" is not there either
 
     def test_one_call_does_not_contradict_itself(self, store: Store, example: Any) -> None:
-        with pytest.raises(InvalidInput, match="told twice"):
+        with pytest.raises(InvalidInput, match="given twice"):
             store.append_trials(example.runs[0], [Trial("a", 1.0), Trial("a", 0.0)])
         assert store.trials(example.runs[0]) == []
 

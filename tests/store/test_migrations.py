@@ -35,8 +35,8 @@ def test_an_old_database_is_read_whole(old: Path) -> None:
     with Store.open(old, create=False) as store:
         study = store.study("old").id
         first, second = store.rounds(study)
-        assert (first.spec.sizes, first.order) == ({"camera": 4, "light": 4}, None)
-        assert (second.spec.sizes, second.order) == ({"camera": 4, "light": 5}, {"light": 1})
+        assert (first.spec.sizes, first.recommendation) == ({"camera": 4, "light": 4}, None)
+        assert (second.spec.sizes, second.recommendation) == ({"camera": 4, "light": 5}, {"light": 1})
         assert second.dataset.count("light") == 5
         runs = store.runs(study)
         last = "trained" if written >= 2 else "pending"

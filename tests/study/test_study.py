@@ -261,9 +261,9 @@ def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
         for run in study.ask(99):
             study.tell(run.id, my_robot_lab(run.episodes))
         before = {run.digest: run for run in study.runs()}
-        row = study.extend({"lighting": 4, "nominal": 0}, order=study.recommend(4, "top").to_mapping())
+        row = study.extend({"lighting": 4, "nominal": 0}, recommendation=study.recommend(4, "top").to_mapping())
         assert (row.index, row.spec.sizes) == (1, {"camera_pose": 6, "lighting": 10, "table": 3})
-        assert row.order is not None
+        assert row.recommendation is not None
         pending = study.ask(99)
         assert pending
         assert not {run.spec.digest for run in pending} & set(before)
@@ -290,11 +290,11 @@ def test_rounds_share_runs_and_keep_rows(path: Path) -> None:
 
 def test_an_order_is_followed_once(path: Path) -> None:
     with Study.open(path) as study:
-        assert study.ordered() is None
+        assert study.saved_recommendation() is None
         study.store.put_document(study.id, "recommendation", "latest", {"allocation": {"table": 2}})
-        assert study.ordered() == {"allocation": {"table": 2}}
-        study.extend({"table": 2}, study.ordered())
-        assert study.ordered() is None
+        assert study.saved_recommendation() == {"allocation": {"table": 2}}
+        study.extend({"table": 2}, study.saved_recommendation())
+        assert study.saved_recommendation() is None
 
 
 def test_real_episodes(tmp_path: Path) -> None:

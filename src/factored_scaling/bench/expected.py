@@ -20,7 +20,7 @@ def table() -> dict[str, Any]:
 
 
 def regime_for(trials: int | None) -> str:
-    """Which of the two regimes an evaluation with so many trials per policy is nearer to."""
+    """The regime that is nearer to an evaluation with this many trials per policy."""
     return "simulation" if trials is not None and trials >= MANY_TRIALS else "real"
 
 
@@ -38,7 +38,7 @@ def expected_regret(construction: str, count: int, policies: int, regime: str) -
 
 
 def expected_equal(count: int) -> float:
-    """Regret of the same for every factor, which needs no policy."""
+    """Regret of an equal split, which needs no policy."""
     known = table()["equal"]
     return _between([(int(key), known[key]) for key in sorted(known, key=int)], count)
 

@@ -95,7 +95,7 @@ class Loop:
         self._progress = progress
         self._workers = workers
         self._on_event = on_event
-        policy_config(settings.policy)  # a mistake in the settings is told before anything is collected
+        policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
@@ -138,8 +138,8 @@ class Loop:
             first, spec = study.dataset, study.spec
         most = {name: max(answer.allocation[name] for answer, _, _ in answers) for name in spec.names}
         start = self._first_episode + self.settings.demos
-        fresh = self.lab.collect(most, start, self._progress)
-        pool = first.extended(fresh)
+        new = self.lab.collect(most, start, self._progress)
+        pool = first.extended(new)
         with self._outcome_study(spec, pool, most) as after:
             runs = {}
             for cell, (answer, _, _) in zip(cells, answers, strict=True):

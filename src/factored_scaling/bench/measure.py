@@ -56,7 +56,7 @@ class Measured:
 
 
 def measure(world: World, demos: Mapping[str, int], regime: Regime, seed: int = 0) -> Measured:
-    """Train once and evaluate. The same training set, seed and regime measure the same, whoever asks."""
+    """Train once and evaluate. The same training set, seed and regime give the same measurement."""
     counts = [demos[name] for name in world.factors]
     rng = np.random.default_rng([world.seed, regime.stream, seed, *counts])
     success = world.factor_success(np.array(counts, dtype=float))

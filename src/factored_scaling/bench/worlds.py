@@ -1,4 +1,4 @@
-"""Worlds whose best answer is known: a response response, the noise of training, and how trials are scored."""
+"""Worlds whose best answer is known: a response, the noise of training, and how trials are scored."""
 
 from __future__ import annotations
 

@@ -16,35 +16,35 @@ SECTIONS = {
         "run": ("run", "Train and evaluate what is pending."),
         "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
         "record": ("runs", "Append scored trials to a run, one or many at a time."),
-        "import": ("exchange", "Take in results.csv, or a whole study exported as JSON."),
+        "import": ("exchange", "Import results.csv, or a whole study exported as JSON."),
         "export": ("exchange", "Write results as CSV, or everything as JSON."),
     },
-    "Its answer": {
-        "fit": ("advise", "Fit the scaling curves and say how far to trust them."),
+    "Answers": {
+        "fit": ("advise", "Fit the scaling curves, with diagnostics."),
         "recommend": ("advise", "How many demonstrations of each factor to collect next."),
-        "next": ("next", "Act now, or measure more: which policy, trials or seed, and what it adds."),
+        "next": ("next", "Whether to measure more first: which policy, trials or seed, and its value."),
         "report": ("report", "One HTML file with everything; figures for a paper."),
-        "extend": ("runs", "The recommended demos are collected: start the next round."),
+        "extend": ("runs", "Start the next round with newly collected demos."),
     },
     "Real robots": {
-        "label": ("label", "Say which factor each episode of a LeRobot dataset varies."),
+        "label": ("label", "Label which factor each episode of a LeRobot dataset varies."),
         "dataset": ("dataset", "LeRobot datasets: look at them, select, merge."),
-        "sheet": ("sheet", "Lists for the bench: demos to collect, trials to score, blind."),
+        "sheet": ("sheet", "Printable lists: demos to collect, trials to score blind."),
         "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
         "policy": ("policy", "Serve a policy to a robot; measure a served one in the simulator."),
     },
     "Simulated robots": {
-        "quickstart": ("quickstart", "The whole loop, for real, on the embedded simulator."),
+        "quickstart": ("quickstart", "The whole loop on the embedded simulator."),
         "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
         "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
     },
     "The method": {
-        "proxy": ("offline", "Stand-in scores from embeddings, without rollouts."),
+        "proxy": ("offline", "Proxy scores from embeddings, without rollouts."),
         "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
-        "bench": ("bench", "How well the rules decide, in worlds with a known answer."),
+        "bench": ("bench", "Compare strategies in simulated worlds with a known optimum."),
     },
     "This tool": {
-        "completion": ("start", "Print what switches on completion for your shell."),
+        "completion": ("start", "Print a shell completion script."),
     },
 }
 COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}

@@ -86,7 +86,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     help="response-model: one model of every score, default of auto. "
     "power-law: the paper's curves, default of the others.",
 )
-@click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-ordered`.")
+@click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-recommended`.")
 @click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
 @click.option(
@@ -227,9 +227,9 @@ def _following(target: Target, spec: StudySpec, pool: Pool | None) -> str:
     if spec.dataset is not None:
         return "--dataset PATH` when it is recorded and labelled"
     if pool is not None:
-        return "--as-ordered` adds these episodes"
+        return "--as-recommended` adds these episodes"
     with target.study() as opened:
-        return f"{'--episodes CSV' if named(opened) else '--as-ordered'}` when it is collected"
+        return f"{'--episodes CSV' if named(opened) else '--as-recommended'}` when it is collected"
 
 
 @contextmanager

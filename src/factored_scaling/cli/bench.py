@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("bench", cls=Group)
 def bench_command() -> None:
-    """Measure the rules themselves, in worlds whose best answer is known.
+    """Compare strategies in simulated worlds with a known optimum, or build tables of trained policies.
 
     \b
     fsc bench decisions --worlds-per-family 50

@@ -37,27 +37,27 @@ class NewEpisodes:
         from factored_scaling.io.files import read_episodes
 
         held = {episode.id: episode.factor for episode in study.dataset.episodes}
-        fresh, known = [], 0
+        new, known = [], 0
         for number, episode in enumerate(read_episodes(path).episodes, start=1):
             where = f"{path}: row {number}"
             if episode.factor is not None and episode.factor not in study.spec.names:
                 raise UnknownFactor(episode.factor, study.spec.names, where=where)
             if episode.id not in held:
-                fresh.append(episode)
+                new.append(episode)
             elif held[episode.id] != episode.factor:
                 was, now = (factor or "nothing" for factor in (held[episode.id], episode.factor))
                 hint = "what was trained on stays as it was; give another demonstration another name"
                 raise InvalidInput(f"{episode.id} varied {was} before, not {now}", where=where, hint=hint)
             else:
                 known += 1
-        if not fresh:
+        if not new:
             what = "no episode is new to the study"
             raise InvalidInput(what, where=str(path), hint="list the demonstrations that were collected since")
-        return cls(tuple(fresh), known)
+        return cls(tuple(new), known)
 
     @classmethod
     def of_pool(cls, chosen: Mapping[str, Sequence[str]]) -> NewEpisodes:
-        """What a saved order chose from a pool."""
+        """The episodes that a saved recommendation chose from a pool."""
         return cls(tuple(Episode(id_, factor) for factor, ids in chosen.items() for id_ in ids))
 
     @property

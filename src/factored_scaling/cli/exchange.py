@@ -18,7 +18,7 @@ from factored_scaling.errors import InvalidInput
 @study_argument
 @click.argument("file", type=click.Path(path_type=Path))
 def import_command(study: str, file: Path) -> None:
-    """Take FILE into the study: a results.csv, or the JSON of a whole study that `fsc export` wrote.
+    """Import FILE into the study: a results.csv, or the JSON of a whole study that `fsc export` wrote.
 
     Each CSV row goes to the run with its training set and seed (0 where none is given), which is then finished. The
     JSON form needs a STUDY that does not exist yet. The same file twice changes nothing.

@@ -51,7 +51,7 @@ def label_command(
     only_check: bool,
     as_json: bool,
 ) -> None:
-    """Say which factor each episode of the LeRobot dataset in the folder DATASET varies, and check what is said.
+    """Label which factor each episode of the LeRobot dataset in the folder DATASET varies, and check the labels.
 
     Labels lie beside the data in meta/fsc_episodes.parquet. They follow an episode's content, so they survive when
     LeRobot renumbers, splits or merges (--from takes them along). EPISODES in a rule are numbers (0-29, 40), all, rest

@@ -1,4 +1,4 @@
-"""fsc proxy, fsc remix: what can be told without rolling anything out."""
+"""fsc proxy, fsc remix: answers without rollouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @study_argument
 @json_option
 def proxy_command(study: str, as_json: bool) -> None:
-    """Stand-in scores from embedding similarity, and whether they can be trusted.
+    """Proxy scores from embedding similarity, and how well they agree with trials.
 
     Each policy's score is how near the held-out first observations lie to its training set in its own embedding, for
     the k = 1, 5 and 10 nearest. Where trials exist too, the rank agreement of the two is shown: near 1, the proxy can

@@ -34,14 +34,14 @@ class OutcomeLine:
     predicted: float | None
     score: float
     trials: int
-    order: Mapping[str, int]
+    allocation: Mapping[str, int]
     by_factor: Mapping[str, float]
 
 
 def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
     """What a loop measured, as a line."""
-    overall, order = outcome.result.overall, outcome.recommendation.allocation
-    by_factor = {name: outcome.result.by_factor[(name,)].mean for name in order}
+    overall, allocation = outcome.result.overall, outcome.recommendation.allocation
+    by_factor = {name: outcome.result.by_factor[(name,)].mean for name in allocation}
     return OutcomeLine(
         task,
         demos,
@@ -51,7 +51,7 @@ def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
         outcome.predicted,
         overall.mean,
         overall.trials,
-        order,
+        allocation,
         by_factor,
     )
 
@@ -60,7 +60,7 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
     """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
     from factored_scaling.io.files import write_text
 
-    factors = list(lines[0].order) if lines else []
+    factors = list(lines[0].allocation) if lines else []
     rows = []
     for line in lines:
         predicted = "" if line.predicted is None else f"{line.predicted:.4f}"
@@ -75,13 +75,13 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
             line.trials,
         ]
         scores = [f"{line.by_factor[name]:.4f}" for name in factors]
-        rows.append([*fixed, *(line.order[name] for name in factors), *scores])
+        rows.append([*fixed, *(line.allocation[name] for name in factors), *scores])
     header = [*_FIXED, *(_COLLECT + name for name in factors), *(_SCORE + name for name in factors)]
     write_text(path, table_csv(header, rows))
 
 
 def read_outcomes(path: Path) -> list[OutcomeLine]:
-    """The lines of a file that `write_outcomes` or the GPU study wrote; a mistake is told with its row and column."""
+    """The lines of a file that `write_outcomes` or the GPU study wrote; errors name row and column."""
     from factored_scaling.io.files import read_table
 
     return [_line(row, f"{path}: {place}") for place, row in read_table(path, _check_header)]
@@ -134,17 +134,19 @@ def outcome_row(lines: Sequence[OutcomeLine], name: str | None = None) -> Outcom
     else:
         half = stats.t.ppf(0.975, len(scores) - 1) * statistics.stdev(scores) / math.sqrt(len(scores))
         low, high = max(0.0, mean - half), min(1.0, mean + half)
-    promised = [line.predicted for line in lines if line.predicted is not None]
+    predicted = [line.predicted for line in lines if line.predicted is not None]
     return OutcomeRow(
         name or lines[0].method,
-        statistics.fmean(promised) if promised else None,
+        statistics.fmean(predicted) if predicted else None,
         mean,
         low,
         high,
         sum(line.trials for line in lines),
-        lines[0].order,
+        lines[0].allocation,
         tuple((line.predicted, line.score) for line in lines),
-        {} if all(line.order == lines[0].order for line in lines) else {line.seed: line.order for line in lines},
+        {}
+        if all(line.allocation == lines[0].allocation for line in lines)
+        else {line.seed: line.allocation for line in lines},
     )
 
 

@@ -21,7 +21,8 @@ from factored_scaling.errors import InvalidInput
 @click.option(
     "--policies",
     type=int,
-    help="Only the first so many policies, in the order to train them; for screen, as many as that.",
+    help="Limit the plan to N policies.",
+    metavar="N",
 )
 @click.option("--trials", type=int, help="Rollouts per policy, to count what the evaluation costs.")
 @json_option
@@ -29,11 +30,11 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     """Show what would be trained: demos per factor for every distinct policy, in the order to train them.
 
     The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
-    possible as early as it can be. `screen` has no curves: every policy leaves out half of the factors, and one may
-    stop after any of them. Nothing is trained or written.
+    possible early. `screen` has no curves: every policy leaves out half of the factors, and you may stop after any of
+    them. Nothing is trained or written.
 
-    The last table is the regret to expect of `fsc recommend` after so many policies: 0 is the optimal allocation, 1 is
-    no improvement. It comes from simulated worlds of many kinds.
+    The last table is the expected regret of `fsc recommend` by number of policies: 0 is the optimal allocation, 1 is no
+    improvement. It was measured in simulated worlds.
 
     \b
     fsc plan study.yaml
@@ -41,7 +42,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     fsc plan my-study --construction screen --policies 6
     """
     from factored_scaling.cli.target import Target
-    from factored_scaling.io.files import moderate
+    from factored_scaling.io.files import check_plan_size
 
     for value, name in ((policies, "--policies"), (trials, "--trials")):
         if value is not None and value < 1:
@@ -52,7 +53,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     chosen = spec.changed(construction=construction) if construction else spec
     if policies is not None and chosen.construction == "screen":
         chosen = chosen.changed(policies=policies)
-    runs = plan(moderate(chosen), dataset)
+    runs = plan(check_plan_size(chosen), dataset)
     shown = runs[:policies] if policies is not None else runs
     if as_json:
         print_json({"policies": len(shown), "runs": [{"demos": r.demos, "seed": r.spec.seed} for r in shown]})

@@ -108,20 +108,22 @@ def record_command(
 @study_argument
 @click.option("--collected", multiple=True, metavar="FACTOR=DEMOS", help="New demos of a factor (or nominal=…).")
 @click.option("--ticked", is_flag=True, help="What was ticked off on the lists of `fsc sheet collect`.")
-@click.option("--as-ordered", is_flag=True, help="Exactly what the last `fsc recommend --save` ordered was collected.")
+@click.option("--as-recommended", is_flag=True, help="Exactly what the last `fsc recommend --save` recommended.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset with the new episodes.")
 @click.option(
     "--episodes", type=click.Path(path_type=Path), help="A CSV with the new episodes, columns episode and factor."
 )
 @click.option(
-    "--compare", is_flag=True, help="With --dataset or --episodes: only hold it against the order, change nothing."
+    "--compare",
+    is_flag=True,
+    help="With --dataset or --episodes: compare with the recommendation, change nothing.",
 )
 @json_option
 def extend_command(
     study: str,
     collected: tuple[str, ...],
     ticked: bool,
-    as_ordered: bool,
+    as_recommended: bool,
     dataset: Path | None,
     episodes: Path | None,
     compare: bool,
@@ -131,14 +133,14 @@ def extend_command(
 
     Earlier runs and their scores stay; policies that the new plan shares with them are not trained again, and what an
     earlier round left untrained waits until the new ones are done. With
-    --dataset, episodes that the study does not have yet are held against the order, whatever is missing, extra or
-    not usable is named, and the study goes on with what is really there. With --episodes, a table may list the
-    demonstrations of all rounds; those that the study has are passed over. A study with a `dataset:`, or whose
+    --dataset, episodes that the study does not have yet are compared with the recommendation. What is missing, extra
+    or not usable is named, and the study continues with the episodes that exist. With --episodes, a table may list the
+    demonstrations of all rounds; those that the study has are skipped. A study with a `dataset:`, or whose
     demonstrations have names of their own, takes no counts.
 
     \b
     fsc recommend my-study --budget 100 --save
-    fsc extend my-study --as-ordered                                    all of it was collected
+    fsc extend my-study --as-recommended                                    all of it was collected
     fsc extend my-study --ticked                                        what the lists of fsc sheet say
     fsc extend my-study --collected camera_pose=40 --collected lighting=12     or this instead
     fsc extend my-study --episodes demos.csv                            file names of your own
@@ -148,53 +150,55 @@ def extend_command(
     from factored_scaling.cli.episodes import NewEpisodes, named
     from factored_scaling.scoring.sheets import listed_in_round
 
-    if bool(collected) + ticked + as_ordered + (dataset is not None) + (episodes is not None) != 1:
-        hint = "--collected FACTOR=DEMOS, once per factor, or --ticked, --as-ordered, --episodes CSV or --dataset PATH"
+    if bool(collected) + ticked + as_recommended + (dataset is not None) + (episodes is not None) != 1:
+        hint = (
+            "--collected FACTOR=DEMOS (once per factor), --ticked, --as-recommended, --episodes CSV or --dataset PATH"
+        )
         raise InvalidInput("say what was collected", hint=hint)
     if compare and dataset is None and episodes is None:
         hint = "give --dataset PATH or --episodes CSV"
         raise InvalidInput("there is nothing to compare", where="--compare", hint=hint)
     with Target.parse(study).study() as opened:
-        order = opened.ordered()
+        advice = opened.saved_recommendation()
         if dataset is not None:
-            _extend_from(opened, study, dataset, order or listed_in_round(opened), compare, as_json)
+            _extend_from(opened, study, dataset, advice or listed_in_round(opened), compare, as_json)
             return
         if opened.spec.dataset is not None:
             # counts would become episodes that no dataset has, and a round cannot be taken back
             hint = f"label the recordings and give them: `fsc extend {study} --dataset PATH`"
             raise InvalidInput("the study is trained on episodes of a dataset, which numbers do not name", hint=hint)
         if ticked or episodes is not None:
-            order = order or listed_in_round(opened)
+            advice = advice or listed_in_round(opened)
         new = None
         if episodes is not None:
             new = NewEpisodes.read(episodes, opened)
-        elif as_ordered and order is not None and "episodes" in order:
-            new = NewEpisodes.of_pool(order["episodes"])
+        elif as_recommended and advice is not None and "episodes" in advice:
+            new = NewEpisodes.of_pool(advice["episodes"])
         elif named(opened):
             hint = f"list the new ones: `fsc extend {study} --episodes CSV`"
             raise InvalidInput("the study's demonstrations have names, which numbers do not give", hint=hint)
-        counts = new.counts if new is not None else _counted(opened, collected, ticked, order)
+        counts = new.counts if new is not None else _counted(opened, collected, ticked, advice)
         before = opened.round.index
         if not compare:
-            opened.extend(new.episodes if new else {name: count for name, count in counts.items() if count}, order)
+            opened.extend(new.episodes if new else {name: count for name, count in counts.items() if count}, advice)
         if as_json:
             sizes = {"factors": opened.spec.sizes, "nominal": opened.spec.nominal}
-            print_json({"round": opened.round.index, **sizes, "order": order} | ({"collected": counts} if new else {}))
+            print_json({"round": opened.round.index, **sizes, "order": advice} | ({"collected": counts} if new else {}))
             return
-        wanted = order["allocation"] if order else {}
+        wanted = advice["allocation"] if advice else {}
         title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
         _print_round(opened, title, wanted, counts)
         if new is not None and new.known:
             say(f"{new.known} episodes of {episodes} are in the study already")
-        if order and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
-            say("what was collected differs from the order; the next fit uses what was collected")
+        if advice and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
+            say("what was collected differs from the recommendation; the next fit uses what was collected")
         if compare:
             say(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
             return
         say(_to_train(opened, study))
 
 
-def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dict[str, Any] | None) -> dict[str, int]:
+def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, advice: dict[str, Any] | None) -> dict[str, int]:
     """How many demonstrations of each factor were collected, where they are known by their number."""
     from factored_scaling.cli.start import pairs
     from factored_scaling.scoring.sheets import collected_in_round
@@ -206,20 +210,20 @@ def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, order: dic
         if not counts:
             raise NotEnoughData("nothing was ticked off in this round", hint="`fsc sheet import STUDY LIST.csv`")
         return counts
-    if order is None:
+    if advice is None:
         hint = "`fsc recommend STUDY --budget K --save` first"
         raise NotEnoughData("no recommendation was saved in this round", hint=hint)
-    return dict(order["allocation"])
+    return dict(advice["allocation"])
 
 
 def _extend_from(
-    opened: Study, study: str, root: Path, order: dict[str, Any] | None, compare: bool, as_json: bool
+    opened: Study, study: str, root: Path, advice: dict[str, Any] | None, compare: bool, as_json: bool
 ) -> None:
     """Extend by the episodes of a labelled dataset that the study does not have yet."""
     from factored_scaling.cli.start import seen_from
     from factored_scaling.data.lerobot.collection import collected, labelled
 
-    wanted = order["allocation"] if order else None
+    wanted = advice["allocation"] if advice else None
     found = collected(labelled(root), opened.dataset, opened.spec.names, wanted, _listed(opened))
     before = opened.round.index
     if not compare:
@@ -228,19 +232,19 @@ def _extend_from(
                 say(f"• {sentence}", err=True)
             hint = f"`fsc label {root}` shows what is labelled"
             raise NotEnoughData("no labelled episode is new to the study", where=str(root), hint=hint)
-        opened.extend(found.episodes, order)
+        opened.extend(found.episodes, advice)
     if as_json:
-        print_json(_found_entry(opened, found) | {"order": order})
+        print_json(_found_entry(opened, found) | {"order": advice})
         return
     title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
     _print_round(opened, title, wanted or {}, found.counts)
     for sentence in found.sentences():
         say(f"• {sentence}")
     if wanted is None:
-        say("nothing was ordered in this round, so there is nothing to hold it against")
+        say("no recommendation was saved in this round, so there is nothing to compare with")
     home = Target.parse(study).folder or Path()
     elsewhere = opened.spec.dataset is None or (home / opened.spec.dataset).resolve() != root.resolve()
-    if elsewhere and not found.gone:  # with some gone, it is told already that another dataset is needed
+    if elsewhere and not found.gone:  # with some gone, a sentence above says that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
         say(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
     if compare:
@@ -295,7 +299,7 @@ def _print_round(opened: Study, title: str, wanted: dict[str, int], counts: dict
     rows = [[n, str(wanted.get(n, "–")), str(counts.get(n, 0)), str(size)] for n, size in opened.spec.sizes.items()]
     if counts.get("nominal"):
         rows.append(["nominal", "–", str(counts["nominal"]), str(opened.spec.nominal)])
-    print_table(title, ["factor", "ordered", "collected", "demos now"], rows)
+    print_table(title, ["factor", "recommended", "collected", "demos now"], rows)
 
 
 def _entry(run: RunRow, tallies: Sequence[Tally], means: Sequence[Measurement]) -> dict[str, Any]:

@@ -273,7 +273,7 @@ def _allocation(
         answer = study.recommend(budget, strategy, weights=target.remix_weights(None, strategy))
         print_warnings(answer.warnings)
         return answer.allocation
-    order, every = study.ordered(), collections(study)
+    order, every = study.saved_recommendation(), collections(study)
     if any(collection.created >= study.round.created for collection in every):
         return None  # an order is listed once: a list made since is printed again
     if order is None and every:  # an old list on the bench would be followed twice

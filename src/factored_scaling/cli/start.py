@@ -25,7 +25,7 @@ name: {name}
 # Order matters: it breaks ties, and `group` pairs neighbours.
 factors:
 {factors}
-# A factor may say what one more demonstration costs and how many can be ordered at once:
+# A factor may say what one more demonstration costs and how many to collect at most:
 #   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
 
 {settings}{more}"""
@@ -92,8 +92,8 @@ def init_command(
 ) -> None:
     """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
 
-    Without --factor, --episodes and --dataset the file holds four example factors to replace, and the record is made on
-    first use, so that the file can be edited before; so it is with --dataset.
+    Without --factor, --episodes and --dataset the file holds four example factors to replace. Then, and with --dataset,
+    the record is made on first use, so that the file can be edited before.
 
     \b
     fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20
@@ -102,7 +102,7 @@ def init_command(
     """
     from factored_scaling.cli.episodes import listed_episodes
     from factored_scaling.cli.folder import DECLARED, RECORD, new_study
-    from factored_scaling.io.files import moderate, write_text
+    from factored_scaling.io.files import check_plan_size, write_text
     from factored_scaling.study import Study
 
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}
@@ -130,7 +130,7 @@ def init_command(
         spec = StudySpec(given, nominal, construction, points=points, seeds=seeds, name=named, dataset=home)
     except InvalidInput as error:
         raise (error if episodes is None else error.at(str(episodes))) from None
-    moderate(spec)
+    check_plan_size(spec)
     recorded = bool(factors) or episodes is not None
     with new_study(folder) as place:
         write_text(place / DECLARED, _yaml(spec))
@@ -182,17 +182,17 @@ def _yaml(spec: StudySpec) -> str:
 def _settings(spec: StudySpec) -> str:
     """What the chosen construction goes by, each with its meaning beside it."""
     which = "a curve per factor (one), two (pair) or disjoint group (group); no curves (screen)"
-    told = [(f"nominal: {spec.nominal}", "demonstrations that vary nothing")]
-    told += [(f"construction: {spec.construction}", which)]
+    lines = [(f"nominal: {spec.nominal}", "demonstrations that vary nothing")]
+    lines += [(f"construction: {spec.construction}", which)]
     if spec.construction == "group":
         groups = ", ".join(f"[{', '.join(combination.factors)}]" for combination in spec.combinations())
-        told += [(f"groups: [{groups}]", "")]
+        lines += [(f"groups: [{groups}]", "")]
     if spec.construction == "screen":
-        told += [(f"policies: {len(spec.names) + 1}", "to train per seed; one may stop after any, or raise it later")]
+        lines += [(f"policies: {len(spec.names) + 1}", "to train per seed; one may stop after any, or raise it later")]
     else:
-        told += [(f"points: {spec.points}", "policies per curve, sizes equally spaced from 0 to all")]
-    told += [(f"seeds: {spec.seeds}", "training seeds per policy")]
-    return "".join(f"{setting:<20}  # {meaning}\n" if meaning else f"{setting}\n" for setting, meaning in told)
+        lines += [(f"points: {spec.points}", "policies per curve, sizes equally spaced from 0 to all")]
+    lines += [(f"seeds: {spec.seeds}", "training seeds per policy")]
+    return "".join(f"{setting:<20}  # {meaning}\n" if meaning else f"{setting}\n" for setting, meaning in lines)
 
 
 def _quoted(name: str) -> str:

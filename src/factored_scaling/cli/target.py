@@ -107,7 +107,7 @@ class Target:
         return labelled((self.folder or Path()) / declared.dataset).dataset()
 
     def trouble_ahead(self) -> list[str]:
-        """What making the record would refuse of a study.yaml and the labels of its dataset, where that is at hand."""
+        """Errors that making the record would raise: study.yaml and the labels of its dataset must agree."""
         declared = None if self.recorded else self.declared()
         if declared is None or declared.dataset is None or not ((self.folder or Path()) / declared.dataset).exists():
             return []
@@ -234,8 +234,8 @@ def planned_anew(study: Study) -> None:
 
     gone = study.replan()
     if gone:
-        told = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} taken back, without scores"
-        say(f"study.yaml has changed: {told}", err=True)
+        text = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} removed, without scores"
+        say(f"study.yaml has changed: {text}", err=True)
 
 
 def _left_out(ids: list[int]) -> str:

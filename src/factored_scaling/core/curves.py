@@ -122,7 +122,7 @@ def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Ref
     A score over known trials is drawn from its Beta posterior (Jeffreys). What scatter around the curves the trials do
     not explain is training noise, estimated over all curves together and added. With neither trials nor a third
     point there is nothing to learn the noise from, and every replicate equals the fit. Where a curve has more
-    than 750 scores there are fewer replicates, down to 100: so many leave little to be uncertain of.
+    than 750 scores there are fewer replicates, down to 100, because the band is then narrow.
     """
     rng = np.random.default_rng(seed)
     points = [curve.points for curve in curves]

@@ -143,7 +143,7 @@ def training_sets(dataset: Dataset, wanted: Sequence[tuple[Mapping[str, int], in
                 if factor not in orders:
                     orders[factor] = _order(ids.get(factor, ()), factor, seed)
                 if count > len(orders[factor]):
-                    raise InvalidInput(f"{count} demos of {factor!r} asked for, {len(orders[factor])} at hand")
+                    raise InvalidInput(f"{count} demos of {factor!r} asked for, there are {len(orders[factor])}")
                 chosen += orders[factor][:count]
             made[place] = tuple(chosen)
     return [made[place] for place in range(len(wanted))]
@@ -172,7 +172,7 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
 
 
 def count_policies(spec: StudySpec) -> int:
-    """How many policies `plan` lists: training sets are told apart by the factors that they lack some of."""
+    """How many policies `plan` lists: training sets differ in the factors of which they lack demonstrations."""
     if spec.construction == "screen":
         sets = sum(1 for _ in _screen_sets(spec))
     else:
@@ -228,7 +228,7 @@ def run_specs(spec: StudySpec, dataset: Dataset, wanted: Sequence[tuple[Mapping[
 
 
 def run_on(spec: StudySpec, episodes: Iterable[str], seed: int) -> RunSpec:
-    """The run that trains on these episodes; a simulator is told which factors the study is about."""
+    """The run that trains on these episodes; a simulator gets the factors of the study."""
     evaluation = spec.evaluation if spec.task is None else {**spec.evaluation, "factors": list(spec.names)}
     return RunSpec(tuple(episodes), spec.policy, evaluation, seed, spec.task)
 

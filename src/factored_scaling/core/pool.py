@@ -34,6 +34,6 @@ def capped(spec: StudySpec, pool: Dataset) -> StudySpec:
 def chosen_episodes(pool: Dataset, allocation: Mapping[str, int], seed: int = 0) -> dict[str, tuple[str, ...]]:
     """The episodes to add, by factor. Of one factor they are alike to the method: a fixed shuffle decides.
 
-    For one seed a larger order holds a smaller one of the same factor.
+    For one seed a larger allocation contains a smaller one of the same factor.
     """
     return {name: nested_order(pool, name, seed)[:count] for name, count in allocation.items()}

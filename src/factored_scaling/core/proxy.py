@@ -19,7 +19,7 @@ from factored_scaling.errors import InvalidInput, NotEnoughData
 
 Array = NDArray[np.float64]
 KS = (1, 5, 10)
-EXACT_PERMUTATIONS = 7  # up to so many policies, every order is tried
+EXACT_PERMUTATIONS = 7  # up to this many policies, every permutation is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def proxy_scores(values: Mapping[str, ArrayLike], factors: Sequence[str | None] 
     """Scores of all policies of a study from their raw values (`nearest_mean`), normalised once over everything.
 
     `factors` names, for each held-out observation, the factor it varies; None where it varies none, and nothing at
-    all when no per-factor scores are wanted. When all values are equal nothing can be told and every score is ½.
+    all when no per-factor scores are wanted. When all values are equal, every score is ½.
     """
     if not values:
         raise NotEnoughData("no policies to compare")
@@ -143,5 +143,5 @@ def _permutation(one: Array, two: Array, seen: float, rng: np.random.Generator, 
     else:
         orders = rng.permuted(np.tile(np.arange(len(one)), (draws, 1)), axis=1)
     hits = int((_spearman(np.tile(one, (len(orders), 1)), two[orders]) >= seen - 1e-12).sum())
-    # Among random orders the one that was seen counts as a draw, so that p is never 0.
+    # Among random permutations the observed one counts too, so that p is never 0.
     return hits / len(orders) if exact else (hits + 1) / (len(orders) + 1)

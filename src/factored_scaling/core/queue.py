@@ -61,7 +61,7 @@ def plan_queue(policies: int, scoring: ScoringSpec, seed: int) -> tuple[PlannedT
 
 
 def policy_labels(count: int, generator: random.Random) -> list[str]:
-    """Opaque names such as A7, in an order that says nothing of the policies."""
+    """Opaque names such as A7, in an order unrelated to the policies."""
     length = 1 if count <= len(_LETTERS) * len(_DIGITS) // 2 else 2
     letters = ("".join(pair) for pair in itertools.product(_LETTERS, repeat=length))
     every = [f"{letter}{digit}" for letter in letters for digit in _DIGITS]

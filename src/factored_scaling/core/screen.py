@@ -1,4 +1,4 @@
-"""The screening order: policies that each leave out half of the factors, so that every one tells of every factor."""
+"""The screening order: each policy leaves out half of the factors, so that each informs about every factor."""
 
 from __future__ import annotations
 

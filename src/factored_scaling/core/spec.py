@@ -22,16 +22,16 @@ COSTS = (1e-6, 1e6)  # a unit of the budget should be of the order of a demonstr
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One thing about the scene that varies, and the demonstrations at hand that vary it."""
+    """One thing about the scene that varies, and the current demonstrations that vary it."""
 
     name: str
     # demonstrations in the dataset that vary this factor
     demos: int
     # what one more demonstration costs, in units of the budget
     cost: float = 1.0
-    # most demonstrations that may be ordered at once (None: no limit)
+    # most demonstrations to recommend at once (None: no limit)
     cap: int | None = None
-    # fewest demonstrations that must be ordered
+    # fewest demonstrations to recommend
     minimum: int = 0
     # the values that demonstrations show, for the operator's list
     values: Values = ()

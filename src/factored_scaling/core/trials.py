@@ -23,7 +23,7 @@ MOST_TRIALS = 2**31 - 1
 class Trial:
     """One scored rollout and the condition it ran in.
 
-    `key` names the trial within its run: telling the same key twice counts once. `factor` holds the names of the
+    `key` names the trial within its run: recording the same key twice counts once. `factor` holds the names of the
     factors that were varied: one, several, `("*",)` for all at once, or none when unknown.
     """
 
@@ -35,7 +35,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key:
-            raise InvalidInput("a trial needs a key, so that telling it twice counts once")
+            raise InvalidInput("a trial needs a key, so that recording it twice counts once")
         where = f"trial {self.key!r}"
         score = float(self.score) if isinstance(self.score, bool) else real(self.score)
         if score is None or not 0.0 <= score <= 1.0:
@@ -93,7 +93,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run's trials say: overall, and for every factor (or set of factors) that was varied."""
+    """The mean score of a run, overall and for every factor (or set of factors) that was varied."""
 
     overall: Score
     by_factor: dict[tuple[str, ...], Score] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def _levels(scores: Sequence[float]) -> Counter[float]:
 def summarise(scores: Sequence[float]) -> Score:
     """Mean and interval: Wilson when every score is 0 or 1, bootstrap when any is graded.
 
-    Graded scores that are all alike say nothing of their spread, so they too get Wilson's interval, which is the
+    Graded scores that are all alike have no sample spread, so they too get Wilson's interval, which is the
     widest that scores in [0, 1] with this mean can need.
     """
     return _summary(_levels(scores))
@@ -206,7 +206,7 @@ def pooled(scores: Sequence[Score]) -> Score:
 
 
 def known_result(means: Iterable[tuple[tuple[str, ...], float, int | None]]) -> Result:
-    """What means say of one policy; each is the factors varied, the score, and its trials where they are known.
+    """A result from means of one policy; each is the factors varied, the score, and its trials where they are known.
 
     Means that name no factor are over everything. Where there are none, all together stand for it.
     """

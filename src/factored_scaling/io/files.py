@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # `fsc plan` needs no numpy
 
 _MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
 _MOST_YAML = 1024 * 1024
-_MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a slip of the finger must not fill the disk
+_MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a typing error must not fill the disk
 _MOST_POLICIES = 100_000
 _PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FIXED = ("combination", "n", "score", "trials", "seed", "factor")
@@ -57,7 +57,7 @@ def read_study(path: str | Path) -> StudySpec:
     try:
         if not isinstance(data, dict):
             raise InvalidInput("expected `name:`, `factors:` and so on", hint="`fsc init` writes an example to edit")
-        return moderate(StudySpec.from_mapping(data))
+        return check_plan_size(StudySpec.from_mapping(data))
     except InvalidInput as error:
         raise error.at(_yaml_place(path, error.where, places)) from None
 
@@ -154,7 +154,7 @@ def read_text(path: Path, most: int = _MOST_BYTES) -> str:
             data = sys.stdin.buffer.read(most + 1)
         else:
             with path.open("rb") as file:
-                data = file.read(most + 1)  # no more, whatever the file says of its size: it may be a device
+                data = file.read(most + 1)  # the size that a file reports is not trusted: it may be a device
     except FileNotFoundError:
         raise InvalidInput("no such file", where=where) from None
     except IsADirectoryError:
@@ -176,8 +176,8 @@ def read_text(path: Path, most: int = _MOST_BYTES) -> str:
     return text
 
 
-def moderate(spec: StudySpec) -> StudySpec:
-    """The spec, unless its plan would not fit into a computer."""
+def check_plan_size(spec: StudySpec) -> StudySpec:
+    """Return `spec`; InvalidInput where its plan would be too large to list."""
     if spec.total > _MOST_DEMOS:
         what = f"{spec.total} demos in all; at most {_MOST_DEMOS} can be planned with"
         raise InvalidInput(what, where="factors", hint="is a number too long?")

@@ -1,4 +1,4 @@
-"""JSON from files of others: read strictly, and told where it is wrong."""
+"""Strict JSON: errors name the place."""
 
 from __future__ import annotations
 

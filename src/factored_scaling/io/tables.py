@@ -1,4 +1,4 @@
-"""CSV with a header: every row with its place, and cells as numbers; mistakes are told with line and column."""
+"""CSV with a header: every row with its place, and cells as numbers; errors name line and column."""
 
 from __future__ import annotations
 

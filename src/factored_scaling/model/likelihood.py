@@ -252,7 +252,7 @@ class LogLikelihood:
         return (count if order is None else count[order])[start]
 
     def _proxy(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
-        """Stand-in scores lie around a straight line of the successes; how far is learned with the rest."""
+        """Proxy scores lie around a straight line of the successes; how far is learned with the rest."""
         data = self.pooled
         count = data.proxy_count[:, None]
         shift, gain, spread = links[PROXY_SHIFT], links[PROXY_GAIN], np.exp(links[PROXY_NOISE])

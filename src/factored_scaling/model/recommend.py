@@ -82,7 +82,7 @@ class Recommendation:
     warnings: tuple[str, ...]
     # the part of the budget that caps or costs left unspent
     left: float = 0.0
-    # what the response model says of this allocation and its alternatives; None with `fit="power-law"`
+    # predictions of the response model for this allocation and its alternatives; None with `fit="power-law"`
     summary: ModelSummary | None = None
     # what `auto` came to on power-law curves
     chosen: str | None = None
@@ -323,10 +323,10 @@ def counted(demos: Mapping[str, int]) -> str:
 
 
 def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:
-    """What the curves together say of an allocation: the score now plus every curve's own gain.
+    """Predicted score of an allocation by all curves together: the score now plus every curve's own gain.
 
     Exact for an allocation to one combination, where it is that curve's prediction. Otherwise the gains are added,
-    which the method does not claim and data of one factor that help another can break; None where curves overlap.
+    which the method does not claim and which fails where data of one factor help another; None where curves overlap.
     """
     if not reports or spec.construction == "pair":
         return None

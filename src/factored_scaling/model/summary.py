@@ -1,4 +1,4 @@
-"""What the response model says of a budget: the allocation, its predicted success and how certain that is."""
+"""Summary of the posterior for a budget: the allocation, its predicted success and intervals."""
 
 from __future__ import annotations
 

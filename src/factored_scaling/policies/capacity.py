@@ -25,7 +25,7 @@ TRY = "try cpu"
 
 
 def check_device(device: str) -> None:
-    """A device that is not there is told before anything is started."""
+    """Raise an error for a device that is not there, before anything is started."""
     try:
         asked = torch.device(device)
     except RuntimeError:

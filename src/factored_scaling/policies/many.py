@@ -282,10 +282,10 @@ def _out_of_memory(device: str, count: int) -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        told = ". ".join(str(error).split(". ")[1:3])  # how much was asked for, and how much there is
+        memory = ". ".join(str(error).split(". ")[1:3])  # how much was asked for, and how much there is
         at_once = "one policy" if count == 1 else f"{count} policies at once"
         hint = "fewer at once (--together), a smaller `batch` or smaller pictures; does another program use the GPU?"
-        raise RunFailed(f"{device} ran out of memory with {at_once}: {told}", hint=hint) from error
+        raise RunFailed(f"{device} ran out of memory with {at_once}: {memory}", hint=hint) from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a simulator offers to the rest of the house: named tasks with factors, an expert and held-out conditions."""
+"""The interface of a simulator: named tasks with factors, an expert and held-out conditions."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _sqlite_engine(url: URL, busy_seconds: float, read_only: bool) -> Engine:
     if not folder.is_dir():
         raise StoreError(f"there is no folder {folder}", where=str(url.database), hint="make it first")
     if read_only:
-        # each transaction opens the file anew: whoever may write to it may begin to at any time
+        # each transaction opens the file again: another process may begin to write at any time
         path = Path(str(url.database))
         engine = create_engine(url, creator=lambda: _open_to_read(path, busy_seconds), poolclass=NullPool)
     else:
@@ -223,7 +223,7 @@ class _Gate:
     @contextmanager
     def passing(self) -> Iterator[None]:
         with self._condition:
-            while self._forking:  # a fork that waits goes first, or a busy thread would keep it waiting for ever
+            while self._forking:  # a fork that waits goes first, or a busy thread would block it forever
                 self._condition.wait()
             self._inside += 1
         try:

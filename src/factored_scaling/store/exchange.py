@@ -58,7 +58,7 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
     """Everything about one study; runs are known by their digests, since the database's numbers are its own."""
     studies.require(connection, study)
     header = connection.execute(select(studies_table).where(studies_table.c.id == study)).one()
-    ended, told_trials, told_scores = (rows_by_run(connection, study, table) for table in (attempts, trials, scores))
+    ended, run_trials, run_scores = (rows_by_run(connection, study, table) for table in (attempts, trials, scores))
     placed = _places(connection, study)
     return {
         "format": FORMAT,
@@ -81,8 +81,8 @@ def dump(connection: Connection, study: int) -> dict[str, Any]:
                 **{field: row._mapping[field] for field in RUN},
                 "placements": placed.get(row.id, []),
                 "history": [_some(one, ATTEMPT) for one in ended.get(row.id, [])],
-                "trials": [_some(one, TRIAL) for one in told_trials.get(row.id, [])],
-                "scores": [_some(one, SCORE) for one in told_scores.get(row.id, [])],
+                "trials": [_some(one, TRIAL) for one in run_trials.get(row.id, [])],
+                "scores": [_some(one, SCORE) for one in run_scores.get(row.id, [])],
             }
             for row in connection.execute(select(runs).where(runs.c.study_id == study).order_by(runs.c.id))
         ],
@@ -103,7 +103,7 @@ def load(
     check: Callable[[Mapping[str, Any]], None] = lambda data: None,
 ) -> int:
     """Recreate what `dump` gave; every part is checked, by itself and then by `check`, or nothing is kept."""
-    # exports made before people could score say nothing of it
+    # exports made before people could score lack it
     top = checked({"evaluations": [], **data} if isinstance(data, Mapping) else data, TOP, "the export")
     if (top["format"], top["version"]) != (FORMAT, VERSION):
         raise InvalidInput(f"not an export of version {VERSION}", where="format", hint="make it with `fsc export`")
@@ -118,8 +118,8 @@ def load(
             _load_run(connection, study, round_ids, row, f"runs[{index}]")
         for index, row in enumerate(top["evaluations"]):
             _load_evaluation(connection, study, index + 1, row, f"evaluations[{index}]")
-        fresh = [checked(row, DOCUMENT, f"documents[{index}]") for index, row in enumerate(top["documents"])]
-        _insert(connection, documents, ({**row, "study_id": study} for row in fresh))
+        rows = [checked(row, DOCUMENT, f"documents[{index}]") for index, row in enumerate(top["documents"])]
+        _insert(connection, documents, ({**row, "study_id": study} for row in rows))
         check(top)
     except IntegrityError:
         raise InvalidInput("the export names a run, trial, score or place twice", hint="export it again") from None
@@ -134,7 +134,7 @@ def _load_round(connection: Connection, study: int, index: int, data: Any, where
 
 
 def _load_run(connection: Connection, study: int, round_ids: list[int], data: Any, where: str) -> None:
-    # earlier exports say nothing of what runs have learned since: to wait for trials, how long leases are, policies
+    # earlier exports lack fields that were added since: waiting for trials, the length of leases, policies
     later = dict.fromkeys(("trained", "lease_seconds", "policy"))
     run = checked({**later, **data} if isinstance(data, Mapping) else data, WHOLE_RUN, where)
     spec: RunSpec = run["spec"]
@@ -169,28 +169,28 @@ def _load_run(connection: Connection, study: int, round_ids: list[int], data: An
 def _load_evaluation(connection: Connection, study: int, number: int, data: Any, where: str) -> None:
     row = checked(data, EVALUATION, where)
     by_digest = {run.digest: run.id for run in connection.execute(select(runs).where(runs.c.study_id == study))}
-    trials_told = row.pop("queue")
+    queued = row.pop("queue")
     values = {**row, "study_id": study, "number": number}
     made = connection.execute(insert(evaluations).values(values).returning(evaluations.c.id))
     evaluation = int(made.scalar_one())
-    for position, entry in enumerate(trials_told):
+    for position, entry in enumerate(queued):
         place = f"{where}.queue[{position}]"
         trial = checked({"claim_seconds": None, **entry} if isinstance(entry, Mapping) else entry, QUEUED, place)
         if trial["claim_expires"] is not None and trial["claim_seconds"] is None:
             trial["claim_seconds"] = CLAIM_SECONDS
-        digest, said = trial.pop("run"), trial.pop("entries")
+        digest, rows = trial.pop("run"), trial.pop("entries")
         if digest not in by_digest:
             raise InvalidInput(f"there is no run {shown(digest)}", where=f"{place}.run")
-        told = [checked(one, ENTRY, f"{place}.entries[{index}]") for index, one in enumerate(said)]
-        for one in told:
+        given = [checked(one, ENTRY, f"{place}.entries[{index}]") for index, one in enumerate(rows)]
+        for one in given:
             if (one["kind"] == "score") != (one["score"] is not None):
                 raise InvalidInput("an entry has a score exactly if it scores", where=f"{place}.entries")
         own = {**trial, "run_id": by_digest[digest], "position": position, "evaluation_id": evaluation}
-        deciding = [one for one in told if one["kind"] != "note"]
+        deciding = [one for one in given if one["kind"] != "note"]
         if deciding and trial["state"] != "open":
             own |= {"score": deciding[-1]["score"], "told": deciding[-1]["created"]}
         queue_id = int(connection.execute(insert(queue).values(own).returning(queue.c.id)).scalar_one())
-        _insert(connection, entries, ({**one, "evaluation_id": evaluation, "queue_id": queue_id} for one in told))
+        _insert(connection, entries, ({**one, "evaluation_id": evaluation, "queue_id": queue_id} for one in given))
 
 
 def _part(part: str, data: Any, checks: Mapping[str, Check], where: str) -> Values:
@@ -203,10 +203,10 @@ def _part(part: str, data: Any, checks: Mapping[str, Check], where: str) -> Valu
 
 
 def _measured(part: str, row: Values) -> Values:
-    """Trials and scores pass through the values that everything else is told with, and so through their checks."""
+    """Trials and scores pass through the same value classes as elsewhere, and so through their checks."""
     if part == "trials":
-        told = Trial(row["key"], row["score"], tuple(row["factor"]), row["setting"], row["note"])
-        return {**trial_values(told), "created": row["created"], "attempt": row["attempt"]}
+        trial = Trial(row["key"], row["score"], tuple(row["factor"]), row["setting"], row["note"])
+        return {**trial_values(trial), "created": row["created"], "attempt": row["attempt"]}
     if part == "scores":
         mean = Measurement(row["score"], row["trials"], tuple(row["factor"]), row["source"])
         return {**score_values(mean), "created": row["created"]}

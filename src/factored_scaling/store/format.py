@@ -115,8 +115,8 @@ def _dataset(value: Any) -> str:
     return to_json([[episode.id, episode.factor] for episode in dataset.episodes], "the dataset")
 
 
-def _order(value: Any) -> str | None:
-    return None if value is None else to_json(_object(value), "the order")
+def _recommendation(value: Any) -> str | None:
+    return None if value is None else to_json(_object(value), "the recommendation")
 
 
 def _demos(value: Any) -> str:
@@ -152,7 +152,7 @@ TOP: Mapping[str, Check] = {
     "documents": _list,
     "evaluations": _list,
 }
-ROUND: Mapping[str, Check] = {"spec": _study_spec, "dataset": _dataset, "order": _order, "created": _number}
+ROUND: Mapping[str, Check] = {"spec": _study_spec, "dataset": _dataset, "order": _recommendation, "created": _number}
 RUN: Mapping[str, Check] = {
     "state": _one_of(*(state for state in get_args(State) if state != "trained")),
     "attempts": _whole,

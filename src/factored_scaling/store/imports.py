@@ -34,8 +34,8 @@ def take_in(connection: Connection, now: float, study: int, index: int, match: M
     ids = runs.add(connection, now, study, index, [run for run, _ in matched])
     rows = [
         {**results.score_values(measurement), "run_id": run_id, "created": now}
-        for run_id, (_, fresh) in zip(ids, matched, strict=True)
-        for measurement in fresh
+        for run_id, (_, new) in zip(ids, matched, strict=True)
+        for measurement in new
     ]
     if rows:
         connection.execute(insert(scores), rows)

@@ -75,13 +75,13 @@ def is_over(
 def end(
     connection: Connection, now: float, run_id: int, token: int | None, outcome: Outcome, error: str | None = None
 ) -> None:
-    """Close the attempt. Without a token it is a person who decides, and whoever holds the run loses it."""
+    """Close the attempt. Without a token a person decides, and the worker that holds the run loses it."""
     row = require(connection, run_id, lock=True)
     if token is not None and token != row.attempts:
         raise lost(row)
     if row.state == "done":
         if outcome == "done":
-            return  # told twice, because the first answer did not arrive
+            return  # sent twice, because the first answer did not arrive
         raise InvalidInput(f"run {run_id} is done and stays so", hint="a new seed is a new run")
     if token is not None:
         require_lease(row, token)
@@ -128,7 +128,7 @@ def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> No
 
 
 def set_trained(connection: Connection, now: float, run_id: int, token: int | None) -> None:
-    """The policy is ready and waits for its trials; the worker's attempt ends here. Told twice, it counts once."""
+    """The policy is ready and waits for its trials; the worker's attempt ends here. Sent twice, it counts once."""
     row = require(connection, run_id, lock=True)
     if row.trained is not None and row.state == "pending" and token in (None, row.attempts):
         return

@@ -184,7 +184,7 @@ def tell(
     connection: Connection,
     now: float,
     evaluation: int,
-    told: Sequence[tuple[str, Entry]],
+    given: Sequence[tuple[str, Entry]],
     claim_seconds: float,
     next_for: str | None = None,
 ) -> int:
@@ -195,7 +195,7 @@ def tell(
     header = _require(connection, evaluation, lock=True)
     rubric = Rubric.from_mapping(json.loads(header.rubric))
     new = 0
-    for code, entry in told:
+    for code, entry in given:
         values = _entry_values(entry, rubric)
         row = _require_code(connection, evaluation, code)
         if _known(connection, evaluation, row, values):

@@ -39,7 +39,7 @@ def summary(connection: Connection, now: float, evaluation: int, operator: str, 
         claimed, mine = claimed + held, mine + own
         if score is not None:
             levels[score] = count
-    told = connection.execute(_RECENT, asked | {"recent": recent}).scalars().all()
+    moments = connection.execute(_RECENT, asked | {"recent": recent}).scalars().all()
     last, current = (connection.execute(query, asked).first() for query in (_LAST, _CURRENT))
     both = [row for row in (last, current) if row is not None]
     found = iter(queues.with_entries(connection, now, both, [row.id for row in both]) if both else ())
@@ -50,7 +50,7 @@ def summary(connection: Connection, now: float, evaluation: int, operator: str, 
         skipped=counts["skipped"],
         claimed=claimed,
         levels=levels,
-        recent=tuple(told),
+        recent=tuple(moments),
         mine=mine,
         last=None if last is None else next(found),
         current=None if current is None else next(found),

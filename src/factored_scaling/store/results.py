@@ -20,19 +20,19 @@ from factored_scaling.store.schema import runs, scores, trials
 _KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
 _Values = dict[str, Any]
 _CORRECTION = "results never change; tell a correction under another name"
-_ANEW = "; name a policy that was trained anew with `policy=`"
+_ANEW = "; name a policy that was trained again with `policy=`"
 
 
 def append_trials(
     connection: Connection,
     now: float,
     run_id: int,
-    told: Iterable[Trial],
+    given: Iterable[Trial],
     token: int | None,
     policy: str | None = None,
 ) -> int:
     """Store the trials whose keys are new; returns how many."""
-    wanted = _by_name((trial_values(trial) for trial in told), ("key",))
+    wanted = _by_name((trial_values(trial) for trial in given), ("key",))
     run = _held(connection, run_id, token)
     if policy is not None:
         _name_policy(connection, run, token, policy)
@@ -42,31 +42,31 @@ def append_trials(
         some = trials.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
         known += connection.execute(select(trials).where(trials.c.run_id == run_id, some)).all()
     hint = _CORRECTION if token is None or policy is not None else _CORRECTION + _ANEW
-    fresh = _fresh(wanted, known, ("key",), run_id, hint)
-    if fresh and run.state == "done":
+    new = _new_only(wanted, known, ("key",), run_id, hint)
+    if new and run.state == "done":
         raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
-    return _insert(connection, trials, [{**values, "attempt": token} for values in fresh], run_id, now)
+    return _insert(connection, trials, [{**values, "attempt": token} for values in new], run_id, now)
 
 
 def append_scores(
-    connection: Connection, now: float, run_id: int, told: Iterable[Measurement], token: int | None
+    connection: Connection, now: float, run_id: int, given: Iterable[Measurement], token: int | None
 ) -> int:
     """Store the measurements whose factor and source are new; returns how many."""
     name = ("factor", "source")
-    wanted = _by_name((score_values(measurement) for measurement in told), name)
+    wanted = _by_name((score_values(measurement) for measurement in given), name)
     run = _held(connection, run_id, token)
     known = connection.execute(select(scores).where(scores.c.run_id == run_id)).all()
-    fresh = _fresh(wanted, known, name, run_id, _CORRECTION)
-    if fresh and token is not None and run.state == "done":
+    new = _new_only(wanted, known, name, run_id, _CORRECTION)
+    if new and token is not None and run.state == "done":
         raise lost(run)  # a person ended the run; only a person adds another opinion
-    return _insert(connection, scores, fresh, run_id, now)
+    return _insert(connection, scores, new, run_id, now)
 
 
 def tell(
     connection: Connection,
     now: float,
     run_id: int,
-    told: Iterable[Trial],
+    given: Iterable[Trial],
     means: Iterable[Measurement],
     token: int | None,
     kept: Iterable[Document],
@@ -77,7 +77,7 @@ def tell(
     run = require(connection, run_id)
     for kind, key, body in kept:  # before the run is locked: everybody locks a study before its runs
         studies.put_document(connection, now, run.study_id, kind, key, body)
-    listed, measured, new = list(told), list(means), 0
+    listed, measured, new = list(given), list(means), 0
     if listed or policy is not None:
         new += append_trials(connection, now, run_id, listed, token, policy)
     if measured:
@@ -90,7 +90,7 @@ def tell(
 
 
 def trials_of(connection: Connection, run_id: int) -> list[Trial]:
-    """The run's trials in the order in which they were told."""
+    """The run's trials in the order in which they were recorded."""
     require(connection, run_id)
     query = select(trials).where(trials.c.run_id == run_id).order_by(trials.c.id)
     return [_trial(row) for row in connection.execute(query)]
@@ -115,7 +115,7 @@ def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None) -
 
 
 def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
-    """The run's measurements in the order in which they were told."""
+    """The run's measurements in the order in which they were recorded."""
     require(connection, run_id)
     query = select(scores).where(scores.c.run_id == run_id).order_by(scores.c.id)
     return [_measurement(row) for row in connection.execute(query)]
@@ -141,7 +141,7 @@ def counts(connection: Connection, study: int) -> tuple[int, int]:
 
 
 def _held(connection: Connection, run_id: int, token: int | None) -> Row[Any]:
-    """The run, locked. With a token, fail unless nobody has taken the run since; one that is done may be told again."""
+    """The run, locked. With a token, LeaseLost when the run was taken over; the same results may come again."""
     run = require(connection, run_id, lock=True)
     if token is not None and (token != run.attempts or run.state not in ("running", "done")):
         raise lost(run)
@@ -162,41 +162,41 @@ def _name_policy(connection: Connection, run: Row[Any], token: int | None, polic
     connection.execute(update(runs).where(runs.c.id == run.id).values(policy=policy))
 
 
-def _by_name(told: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:
-    """What is told, each thing once; the same name for different things is an error."""
+def _by_name(given: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:
+    """The values by name, each once; one name with different contents is an error."""
     wanted: dict[tuple[str, ...], _Values] = {}
-    for values in told:
+    for values in given:
         label = tuple(values[part] for part in name)
         if wanted.setdefault(label, values) != values:
-            raise InvalidInput(f"{_label(label)} is told twice with different contents")
+            raise InvalidInput(f"{_label(label)} is given twice with different contents")
     return wanted
 
 
-def _fresh(
+def _new_only(
     wanted: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int, hint: str
 ) -> list[_Values]:
-    """What is not stored yet; what is stored must be the same as what is told."""
-    fresh = dict(wanted)
+    """The values that are not stored yet; stored ones must be equal to those given."""
+    new = dict(wanted)
     for row in known:
         stored = row._mapping
         label = tuple(stored[part] for part in name)
-        told = fresh.pop(label, None)
-        if told is None:
+        values = new.pop(label, None)
+        if values is None:
             continue
-        for field, value in told.items():
+        for field, value in values.items():
             if stored[field] != value:
                 raise InvalidInput(
                     f"{_label(label)} is already stored with {field} {stored[field]!r}, not {value!r}",
                     where=f"run {run_id}",
                     hint=hint,
                 )
-    return list(fresh.values())
+    return list(new.values())
 
 
-def _insert(connection: Connection, table: Table, fresh: list[_Values], run_id: int, now: float) -> int:
-    if fresh:
-        connection.execute(insert(table), [{**values, "run_id": run_id, "created": now} for values in fresh])
-    return len(fresh)
+def _insert(connection: Connection, table: Table, new: list[_Values], run_id: int, now: float) -> int:
+    if new:
+        connection.execute(insert(table), [{**values, "run_id": run_id, "created": now} for values in new])
+    return len(new)
 
 
 def _label(label: tuple[str, ...]) -> str:

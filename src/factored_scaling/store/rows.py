@@ -35,12 +35,12 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class RoundRow:
-    """One turn of the crank. `order` is the recommendation that was acted on to get here (None in round 0)."""
+    """One round of the study. `recommendation` is the one that was followed to get here (None in round 0)."""
 
     index: int
     spec: StudySpec
     dataset: Dataset
-    order: dict[str, Any] | None
+    recommendation: dict[str, Any] | None
     created: float
 
 
@@ -76,10 +76,10 @@ class RunRow(RunOutline):
     attempts: int
     # why it failed, while it is failed; earlier errors are in the attempts
     error: str | None
-    # trials told so far, and their mean
+    # trials recorded so far, and their mean
     trials: int
     mean: float | None
-    # measurements told as means
+    # measurements recorded as means
     scores: int
     created: float
     # the policy whose trials workers recorded, where they named one

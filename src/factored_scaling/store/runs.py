@@ -41,9 +41,9 @@ def add(connection: Connection, now: float, study: int, index: int, planned: Seq
     digests = [run.digest if isinstance(run, RunRow) else run.spec.digest for run in planned]
     known = _ids_by_digest(connection, study)
     position = _positions(connection, round_id, [(known.get(digest), digest) for digest in dict.fromkeys(digests)])
-    fresh = {d: run for d, run in zip(digests, planned, strict=True) if d not in known and not isinstance(run, RunRow)}
-    if fresh:
-        connection.execute(insert(runs), [_new_run(now, study, index, position[d], run) for d, run in fresh.items()])
+    new = {d: run for d, run in zip(digests, planned, strict=True) if d not in known and not isinstance(run, RunRow)}
+    if new:
+        connection.execute(insert(runs), [_new_run(now, study, index, position[d], run) for d, run in new.items()])
         known = _ids_by_digest(connection, study)
     if position:
         named = dict(zip(digests, planned, strict=True))
@@ -52,7 +52,7 @@ def add(connection: Connection, now: float, study: int, index: int, planned: Seq
             for digest, place in position.items()
         ]
         connection.execute(insert(placements), places)
-        latest = [{"run": known[d], "place": place} for d, place in position.items() if d not in fresh]
+        latest = [{"run": known[d], "place": place} for d, place in position.items() if d not in new]
         if latest:
             later = and_(runs.c.id == bindparam("run"), runs.c.latest_round <= index)
             values = {"latest_round": index, "latest_position": bindparam("place")}
@@ -61,7 +61,7 @@ def add(connection: Connection, now: float, study: int, index: int, planned: Seq
 
 
 def withdraw(connection: Connection, _now: float, study: int, index: int, digests: Collection[str]) -> list[int]:
-    """Take runs out of the round again, if nothing came of them; returns the ids of those that are gone."""
+    """Remove runs from the round unless they are under way, trained or measured; returns the ids of those removed."""
     studies.require(connection, study, lock=True)
     here = studies.round_id(connection, study, index)
     placed = select(placements.c.run_id).where(placements.c.round_id == here)
@@ -159,7 +159,7 @@ def read(connection: Connection, condition: ColumnElement[bool], index: int | No
 def _query(condition: ColumnElement[bool]) -> Select[Any]:
     """One row per run and round, with counts of what was measured."""
     chosen = select(runs.c.id).where(condition)
-    told = (
+    sums = (
         select(trials.c.run_id, func.count().label("count"), func.avg(trials.c.score).label("mean"))
         .where(trials.c.run_id.in_(chosen))
         .group_by(trials.c.run_id)
@@ -174,8 +174,8 @@ def _query(condition: ColumnElement[bool]) -> Select[Any]:
     return (
         select(*(column for column in runs.c if column.name != "spec"))
         .add_columns(rounds.c.number, placements.c.position, placements.c.demos)
-        .add_columns(told.c.count.label("trials"), told.c.mean, means.c.count.label("scores"))
-        .select_from(_PLACED.outerjoin(told, told.c.run_id == runs.c.id).outerjoin(means, means.c.run_id == runs.c.id))
+        .add_columns(sums.c.count.label("trials"), sums.c.mean, means.c.count.label("scores"))
+        .select_from(_PLACED.outerjoin(sums, sums.c.run_id == runs.c.id).outerjoin(means, means.c.run_id == runs.c.id))
         .where(condition)
         .order_by(rounds.c.number, placements.c.position)
     )

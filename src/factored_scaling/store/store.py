@@ -153,7 +153,7 @@ class Store:
         with self._database.writing() as connection:
             now = self._database.now(connection)
             study = studies.create(connection, now, name)
-            studies.add_round(connection, now, study, spec, dataset, order=None, index=0)
+            studies.add_round(connection, now, study, spec, dataset, recommendation=None, index=0)
             runs.add(connection, now, study, 0, planned)
         return study
 
@@ -170,7 +170,7 @@ class Store:
         study: int,
         spec: StudySpec,
         dataset: Dataset,
-        order: Mapping[str, Any] | None,
+        recommendation: Mapping[str, Any] | None,
         *,
         index: int | None = None,
         planned: Sequence[Planned] = (),
@@ -181,7 +181,7 @@ class Store:
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)
-            number = studies.add_round(connection, now, study, spec, dataset, order, index)
+            number = studies.add_round(connection, now, study, spec, dataset, recommendation, index)
             runs.add(connection, now, study, number, planned)
         return number
 
@@ -257,7 +257,7 @@ class Store:
         return self._write(leases.extend, run_id, lease_token, seconds)
 
     def finish(self, run_id: int, lease_token: int | None = None) -> None:
-        """The run is done; it needs a result by now. Without a token: by hand, and whoever holds the run loses it."""
+        """The run is done; it needs a result. Without a token: by hand, and the worker that holds the run loses it."""
         self._write(leases.end, run_id, lease_token, "done")
 
     def fail(self, run_id: int, lease_token: int | None, error: str) -> None:
@@ -269,7 +269,7 @@ class Store:
         self._write(leases.end, run_id, lease_token, "released")
 
     def trained(self, run_id: int, lease_token: int | None = None) -> None:
-        """The run's policy is ready and waits for trials that people tell: no worker takes it. `finish` ends it."""
+        """The run's policy is ready and waits for trials that people score: no worker takes it. `finish` ends it."""
         self._write(leases.set_trained, run_id, lease_token)
 
     def retry(self, run_id: int) -> None:
@@ -302,17 +302,17 @@ class Store:
     ) -> int:
         """Store trials, all or none; returns how many were new.
 
-        A key told again with the same content counts once; with another content it is an error. A run that is done
+        A key recorded again with the same content counts once; with another content it is an error. A run that is done
         takes no new ones. With a token, LeaseLost when the run was taken over; without, the trials are by hand.
 
         A worker may name the `policy` that it measures, for example by a digest of its weights. Where an earlier
-        attempt recorded trials of a policy of another name, those are removed: the policy was trained anew, and one
+        attempt recorded trials of a policy of another name, those are removed: the policy was trained again, and one
         run never holds trials of two. Trials by hand stay.
         """
         return self._write(results.append_trials, run_id, trials, lease_token, policy)
 
     def trials(self, run_id: int) -> list[Trial]:
-        """The run's trials in the order in which they were told."""
+        """The run's trials in the order in which they were recorded."""
         return self._read(results.trials_of, run_id)
 
     def tallies(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
@@ -340,7 +340,7 @@ class Store:
         return self._write(imports.take_in, study, round, match)
 
     def scores(self, run_id: int) -> list[Measurement]:
-        """The run's measurements in the order in which they were told."""
+        """The run's measurements in the order in which they were recorded."""
         return self._read(results.scores_of, run_id)
 
     def study_scores(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Measurement]]:
@@ -402,7 +402,7 @@ class Store:
     def append_entries(
         self,
         evaluation: int,
-        told: Sequence[tuple[str, Entry]],
+        given: Sequence[tuple[str, Entry]],
         claim_seconds: float = 60.0,
         next_for: str | None = None,
     ) -> int:
@@ -412,7 +412,7 @@ class Store:
         by somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
         `next_for` claims their next trial.
         """
-        return self._write(queue.tell, evaluation, told, claim_seconds, next_for)
+        return self._write(queue.tell, evaluation, given, claim_seconds, next_for)
 
     def close_evaluation(self, evaluation: int, early: bool = False) -> int:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
@@ -436,7 +436,7 @@ class Store:
     def put_documents(self, study: int, put: Sequence[Document], *, fresh: bool = False) -> None:
         """Several documents at once, each with its kind, key and body; all or none.
 
-        With `fresh`, fail where one of that kind and key is there already: nobody came between.
+        With `fresh`, fail where one of that kind and key exists, for example because another process made it.
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)

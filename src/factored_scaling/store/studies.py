@@ -57,7 +57,7 @@ def add_round(
     study: int,
     spec: StudySpec,
     dataset: Dataset,
-    order: Mapping[str, Any] | None,
+    recommendation: Mapping[str, Any] | None,
     index: int | None,
 ) -> int:
     """Append a round; returns its index."""
@@ -75,7 +75,7 @@ def add_round(
             number=number,
             spec=to_json(spec.to_mapping(), "the spec"),
             dataset=to_json([[episode.id, episode.factor] for episode in dataset.episodes], "the dataset"),
-            collected=None if order is None else to_json(dict(order), "the order"),
+            collected=None if recommendation is None else to_json(dict(recommendation), "the recommendation"),
             created=now,
         )
     )
@@ -91,7 +91,7 @@ def rounds_of(connection: Connection, study: int) -> list[RoundRow]:
             index=row.number,
             spec=StudySpec.from_mapping(json.loads(row.spec)),
             dataset=Dataset(tuple(Episode(id_, factor) for id_, factor in json.loads(row.dataset))),
-            order=None if row.collected is None else json.loads(row.collected),
+            recommendation=None if row.collected is None else json.loads(row.collected),
             created=row.created,
         )
         for row in connection.execute(query)

@@ -358,8 +358,8 @@ class Study(RunQueue):
 
         return plot_curves(self.spec, self.recommend(budget, "all"))
 
-    def ordered(self) -> dict[str, Any] | None:
-        """The recommendation saved last, if it was saved in this round: an order is followed once."""
+    def saved_recommendation(self) -> dict[str, Any] | None:
+        """The recommendation that was saved last in this round, as `to_mapping` gives it; None where none was."""
         found = self.store.documents(self.id, "recommendation")
         latest = [row for row in found if row.key == "latest" and row.created >= self.round.created]
         return dict(latest[0].body) if latest else None
@@ -367,13 +367,13 @@ class Study(RunQueue):
     def extend(
         self,
         collected: Mapping[str, int] | Iterable[Episode],
-        order: Mapping[str, Any] | None = None,
+        recommendation: Mapping[str, Any] | None = None,
         planned: bool = True,
     ) -> RoundRow:
         """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
 
-        `order` is the recommendation that was followed, kept for the record. Counts under "nominal" are demos that
-        vary nothing. The new round's policies become pending runs unless not `planned`.
+        `recommendation` is the one that was followed; it is stored with the round. Counts under "nominal" are demos
+        that vary nothing. The new round's policies become pending runs unless not `planned`.
         """
         current, spec = self.round, self.spec
         episodes = _episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
@@ -385,7 +385,7 @@ class Study(RunQueue):
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
         # the next after the one that was looked at: another's round in between would lose what it collected
-        data, followed = current.dataset.extended(episodes), dict(order) if order else None
+        data, followed = current.dataset.extended(episodes), dict(recommendation) if recommendation else None
         runs = plan(grown, data) if planned else ()
         self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
         return self.round

@@ -1,4 +1,4 @@
-"""A labelled dataset as a study sees it: an index to begin with, and, after collecting, what came of an order."""
+"""A labelled dataset as a study sees it: an index to begin with, and, after collecting, what is new in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from factored_scaling.data.lerobot.labels import NOMINAL, Check, Label, check_la
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What an operator's list says of one recorded episode."""
+    """The entry of one recorded episode on an operator's list."""
 
     code: str
     factor: str
@@ -28,11 +28,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class Collected:
-    """The episodes that a study does not have yet, held against what was ordered."""
+    """The episodes that a study does not have yet, compared with what was recommended."""
 
     episodes: tuple[Episode, ...]  # those that can join the study
     places: Mapping[str, tuple[int, ...]]  # their numbers, by label
-    ordered: Mapping[str, int] | None  # demos per factor; None when nothing was ordered
+    recommended: Mapping[str, int] | None  # demos per factor; None when nothing was recommended
     unlabelled: tuple[int, ...]
     doubly_varied: tuple[int, ...]
     unknown: Mapping[str, tuple[int, ...]]  # numbers of episodes with a label that the study has no factor for
@@ -48,25 +48,24 @@ class Collected:
 
     @property
     def missing(self) -> dict[str, int]:
-        """Ordered but not there."""
-        return _above(self.ordered or {}, self.counts)
+        """Recommended but not there."""
+        return _above(self.recommended or {}, self.counts)
 
     @property
     def extra(self) -> dict[str, int]:
-        """There but not ordered."""
-        return {} if self.ordered is None else _above(self.counts, self.ordered)
+        """There but not recommended."""
+        return {} if self.recommended is None else _above(self.counts, self.recommended)
 
     def sentences(self) -> list[str]:
-        """Everything that is not as it was ordered or cannot be used, named."""
+        """Everything that differs from the recommendation or cannot be used, named."""
         said = [
-            f"{name}: {count} missing of {(self.ordered or {})[name]} ordered" for name, count in self.missing.items()
+            f"{name}: {count} missing of {(self.recommended or {})[name]} recommended"
+            for name, count in self.missing.items()
         ]
         for name, count in self.extra.items():
-            ordered = (self.ordered or {}).get(name, 0)
+            wanted = (self.recommended or {}).get(name, 0)
             what = (
-                f"{name}: {count} more than the {ordered} ordered"
-                if ordered
-                else f"{name}: {count} that nobody ordered"
+                f"{name}: {count} more than the {wanted} recommended" if wanted else f"{name}: {count} not recommended"
             )
             doubt = f"; mislabelled {' or '.join(self.missing)}?" if self.missing else ""
             said.append(f"{what} ({listed('episode', self.places[name][-count:])}){doubt}")
@@ -91,7 +90,7 @@ class Collected:
 
 
 def labelled(root: str | Path) -> Check:
-    """The labels of the dataset in a folder, held against its episodes."""
+    """The labels of the dataset in a folder, checked against its episodes."""
     dataset = LerobotDataset.open(root)
     return check_labels(episode_ids(dataset), read_labels(dataset.root))
 
@@ -100,19 +99,19 @@ def collected(
     check: Check,
     known: Dataset,
     factors: Sequence[str],
-    ordered: Mapping[str, int] | None,
+    recommended: Mapping[str, int] | None,
     lists: Mapping[int, Listed] | None = None,
 ) -> Collected:
     """What the dataset has beyond the episodes that the study knows.
 
-    `ordered` are demos per factor; `lists` says what operators wrote down of episodes, by number.
+    `recommended` are demos per factor; `lists` says what operators wrote down of episodes, by number.
     """
     before = {episode.id: episode.factor or NOMINAL for episode in known.episodes}
-    fresh = {index for index, id_ in check.ids.items() if id_ not in before}
+    new = {index for index, id_ in check.ids.items() if id_ not in before}
     usable: list[Episode] = []
     places: dict[str, list[int]] = {}
     unknown: dict[str, list[int]] = {}
-    for index in sorted(fresh & set(check.labels)):
+    for index in sorted(new & set(check.labels)):
         label = check.labels[index]
         if len(label.factors) > 1:
             continue
@@ -129,14 +128,14 @@ def collected(
     wrong = [
         (index, said, check.labels[index])
         for index, said in sorted((lists or {}).items())
-        if index in fresh and index in check.labels and not _agree(said, check.labels[index])
+        if index in new and index in check.labels and not _agree(said, check.labels[index])
     ]
     return Collected(
         tuple(usable),
         {name: tuple(found) for name, found in places.items()},
-        ordered,
-        tuple(index for index in check.unlabelled if index in fresh),
-        tuple(index for index in check.doubly_varied if index in fresh),
+        recommended,
+        tuple(index for index in check.unlabelled if index in new),
+        tuple(index for index in check.doubly_varied if index in new),
         {name: tuple(found) for name, found in unknown.items()},
         tuple(wrong),
         tuple((index, said) for index, said in sorted((lists or {}).items()) if index not in check.ids),

@@ -52,7 +52,7 @@ class LerobotDataset:
         self.info = info
         self.features = features
         self.episodes = tuple(episodes)
-        self.columns = columns  # arrow table: everything that meta/episodes says of an episode, except statistics
+        self.columns = columns  # arrow table: all columns of meta/episodes except statistics
         self.ids: dict[int, str] | None = None  # filled in by `identity.episode_ids`
         self._places = {entry.index: place for place, entry in enumerate(self.episodes)}
 

@@ -53,7 +53,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Check:
-    """A dataset's labels held against its episodes."""
+    """A dataset's labels, checked against its episodes."""
 
     ids: Mapping[int, str]  # every episode's id by its number
     labels: Mapping[int, Label]  # the labels by the episode's number as it is now
@@ -85,7 +85,7 @@ class Check:
         ]
 
     def remarks(self) -> list[str]:
-        """What has changed since the labels were written; nothing of it is lost, as labels follow the content."""
+        """What has changed since the labels were written; no label is lost, as labels follow the content."""
         said = []
         if self.renumbered:
             moves = [f"{was} is now {now}" for was, now in self.renumbered[:6]]
@@ -114,10 +114,10 @@ def read_labels(root: Path) -> dict[str, Label]:
         raise InvalidInput(f"is a label file of version {version or 'unknown'}", where=str(path), hint=hint)
     for name, check in _COLUMNS.items():
         if name not in table.column_names:
-            raise InvalidInput(f"has no column {name!r}", where=str(path), hint="restore the file, or label anew")
+            raise InvalidInput(f"has no column {name!r}", where=str(path), hint="restore the file, or label again")
         if not check(table.schema.field(name).type) or table.column(name).null_count:
             what = f"the column {name!r} holds {table.schema.field(name).type} or gaps"
-            raise InvalidInput(what, where=str(path), hint="restore the file, or label anew")
+            raise InvalidInput(what, where=str(path), hint="restore the file, or label again")
     labels = {}
     with layout.sensible(path):  # texts that are not UTF-8
         rows = table.select(list(_COLUMNS)).to_pylist()

@@ -1,4 +1,4 @@
-"""Where a LeRobot dataset keeps what: info.json, its path templates, parquet files; mistakes are told by place."""
+"""Where a LeRobot dataset keeps what: info.json, its path templates, parquet files; errors name the place."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _text(path: Path) -> str:
 
 
 def open_parquet(path: Path) -> Any:
-    """A parquet file; one without its ending was never closed by whoever wrote it."""
+    """A parquet file; one without its footer was never closed by the program that wrote it."""
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def open_parquet(path: Path) -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """What Arrow says of a parquet file that it cannot decode becomes an error with the file's name."""
+    """Turn Arrow's error about a parquet file that it cannot decode into one with the file's name."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8

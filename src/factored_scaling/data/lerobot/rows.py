@@ -85,7 +85,7 @@ def _of_file(
 
 
 def row_groups(file: Any, wanted: Iterable[int]) -> list[int]:
-    """The row groups of a file that may hold episodes with these numbers, by what the file says of them."""
+    """The row groups of a file that may hold episodes with these numbers, according to the file's metadata."""
     metadata, numbers = file.metadata, np.array(sorted(wanted))
     leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == "episode_index")
     chosen = []

@@ -1,4 +1,4 @@
-"""What people say of many episodes at once: rules, and tables with a row per episode or range."""
+"""Labels for many episodes at once: rules, and tables with a row per episode or range."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dic
 
 
 def by_labels(labels: Mapping[str, Label], check: Check, where: str) -> dict[int, Said]:
-    """What the labels of another dataset say of the episodes that are in this one too."""
+    """The labels that another dataset has for episodes that are in this one too."""
     return {
         index: Said(labels[id_].factors, labels[id_].value, where) for index, id_ in check.ids.items() if id_ in labels
     }

@@ -39,7 +39,7 @@ def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str
     chosen = _Part(dataset, sorted({int(index) for index in indices}))
     if not chosen.indices:
         raise InvalidInput("no episodes are selected", where=str(dataset.root))
-    dataset.entries(chosen.indices)  # an unknown number is told before anything is written
+    dataset.entries(chosen.indices)  # an unknown number is an error before anything is written
     return _write([chosen], Path(target))
 
 
@@ -56,11 +56,11 @@ def merge_datasets(datasets: Sequence[LerobotDataset], target: str | Path) -> tu
     for dataset in datasets:
         _check_alike(datasets[0], dataset)
         contents = {index: content_of(id_) for index, id_ in episode_ids(dataset).items()}
-        fresh = [index for index, content in contents.items() if content not in seen]
-        left_out += len(contents) - len(fresh)
+        new = [index for index, content in contents.items() if content not in seen]
+        left_out += len(contents) - len(new)
         seen |= set(contents.values())
-        if fresh:
-            parts.append(_Part(dataset, fresh))
+        if new:
+            parts.append(_Part(dataset, new))
     return _write(parts, Path(target)), left_out
 
 
@@ -182,7 +182,7 @@ class _Films:
         self._free: dict[str, tuple[int, int]] = {}  # the next chunk and file of each camera
 
     def link(self, dataset: LerobotDataset, entry: EpisodeEntry) -> dict[str, Any]:
-        """Make sure that the episode's videos are there; returns what meta/episodes says of them."""
+        """Make sure that the episode's videos are there; returns their entry in meta/episodes."""
         said: dict[str, Any] = {}
         for camera, span in entry.videos.items():
             old = dataset.root / span.path

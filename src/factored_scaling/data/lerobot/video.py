@@ -113,7 +113,7 @@ class VideoWriter:
 
 
 def video_info(path: Path) -> dict[str, Any]:
-    """What info.json says of a camera's videos."""
+    """The entry of info.json for a camera's videos."""
     with library().open(str(path)) as container:
         stream = container.streams.video[0]
         return {

@@ -43,7 +43,7 @@ class Shelf:
         self._place, self._bytes = (0, 0), 0
 
     def add(self, table: Any, tasks: Sequence[str], described: Statistics, videos: Mapping[str, Any]) -> None:
-        """Append one episode's rows and what meta/episodes says of it; `videos` are its columns about videos."""
+        """Append one episode's rows and its entry in meta/episodes; `videos` are its columns about videos."""
         if self._data is not None and self._bytes + table.nbytes > layout.DATA_MEGABYTES << 20:
             self._data.close()
             self._data, self._place, self._bytes = None, layout.next_file(*self._place), 0
@@ -202,7 +202,7 @@ class DatasetWriter:
             raise
 
     def _entry(self, name: str, feature: Feature) -> dict[str, Any]:
-        """What info.json says of a feature; how a camera's videos are encoded is read from the first of them."""
+        """The entry of info.json for a feature; how a camera's videos are encoded is read from the first of them."""
         entry = feature.to_mapping()
         if feature.dtype == "video" and self._parts:
             first = layout.VIDEO_PATH.format(video_key=name, chunk_index=0, file_index=0)
@@ -232,7 +232,7 @@ class DatasetWriter:
         return lengths.pop()
 
     def _film(self, name: str, pictures: NDArray[np.uint8]) -> dict[str, Any]:
-        """Append an episode's pictures to the camera's video; returns what meta/episodes says of it."""
+        """Append an episode's pictures to the camera's video; returns its entry in meta/episodes."""
         writer = self._videos.get(name)
         if writer is not None and writer.bytes >= layout.VIDEO_MEGABYTES << 20:
             writer.close()
@@ -254,7 +254,7 @@ class DatasetWriter:
 
 
 def video_columns(name: str, chunk: int, file: int, start: float, end: float) -> dict[str, Any]:
-    """What meta/episodes says of an episode's frames of one camera."""
+    """The entry of meta/episodes for an episode's frames of one camera."""
     prefix = f"videos/{name}"
     return {
         f"{prefix}/chunk_index": chunk,

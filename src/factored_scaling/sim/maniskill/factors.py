@@ -81,7 +81,7 @@ def make_scene(rules: Rules, factor: str | None, value: Value | None, key: tuple
 
 
 def _poses(rules: Rules, fixed: Vector | None, key: tuple[object, ...]) -> tuple[Vector, Vector]:
-    """Where the two objects lie: drawn evenly, or from the wider range with the manipulated one where it is told."""
+    """Where the two objects lie: drawn evenly, or from the wider range with the manipulated one at the given place."""
     rng = generator(*key, "poses")
     widen = WIDER if fixed is not None else 1.0
     manipulated = rules.manipulated.at(fixed if fixed is not None else tuple(rng.uniform(-1, 1, 3).tolist()), widen)

@@ -127,7 +127,7 @@ class _Lanes:
         self.sent[process] = self.pool.send(process, [trial.move(life) for trial in self._members(process)])
 
     def _receive(self, process: int) -> None:
-        """Take in the process's answers; if it died over them, its successor is told everything from the start."""
+        """Read the process's answers; if it died, its successor replays everything from the start."""
         while True:
             try:
                 answers = self.pool.receive(self.sent[process])

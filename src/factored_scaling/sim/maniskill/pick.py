@@ -17,7 +17,7 @@ from factored_scaling.sim.maniskill.stage import Stage
 NEAR = 0.05  # success: the tomato's distance from the plate's middle
 LEVEL, SLOW = 0.010, 0.05  # how exactly it must lie at its height (m), and how still (m/s)
 HOVER = 0.13
-# A ball would roll for ever; this is what a soft tomato does.
+# A ball would roll forever; this damping is that of a soft tomato.
 ANGULAR_DAMPING, LINEAR_DAMPING = 20.0, 0.5
 TOMATO_COLOUR, STEM_COLOUR, PLATE_COLOUR = (0.86, 0.10, 0.07), (0.16, 0.42, 0.12), (0.72, 0.74, 0.78)
 RIM_PIECES = 16

@@ -17,7 +17,7 @@ RESTARTS = 5  # of processes that die, between two answers of any of them
 
 
 class ProcessDied(Exception):
-    """A process ended before it answered; a fresh one, which knows nothing, takes its place."""
+    """A process ended before it answered; a new one without its state takes its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Pool:
         _end(self._processes)
 
     def life(self, index: int) -> int:
-        """How often the process has been replaced; what it was told in an earlier life is forgotten."""
+        """How often the process has been replaced; a replacement has none of the earlier state."""
         return self._lives[index]
 
     def pids(self) -> list[int]:

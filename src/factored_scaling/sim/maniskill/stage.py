@@ -29,7 +29,7 @@ WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.070, 0.0, 0.020), 0.15, 1.40
 class Stage(BaseEnv):  # type: ignore[misc]
     """A table in front of a Franka Panda, in a room. Subclasses add the objects, the success rule and the expert.
 
-    Nothing is random here: `play(scene)` builds the scene anew from the values in it, so that what happened before
+    Nothing is random here: `play(scene)` builds the scene from the values in it, so that what happened before
     cannot change what follows. Randomised by the values: table texture and height, wall texture, lamp, third-person
     camera, distractors, initial joints and the poses of the two objects.
     """
@@ -65,7 +65,7 @@ class Stage(BaseEnv):  # type: ignore[misc]
     # What others call
 
     def play(self, scene: Scene) -> None:
-        """Begin anew with this scene."""
+        """Reset to this scene."""
         self.layout = scene
         self.reset(seed=0, options={"reconfigure": True})
 

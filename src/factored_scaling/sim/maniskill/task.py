@@ -24,7 +24,7 @@ IMAGE_SIZES = (16, 1024)
 ATTEMPTS = 20
 MOST_AT_ONCE = 4  # policies that are rolled out side by side; more would only wait longer for the same processes
 LANES_EACH = 16  # scenes that a process may hold, each some tens of MB
-PROCESSES = "FSC_SIM_PROCESSES"  # environment variable: how many simulator processes, unless told otherwise
+PROCESSES = "FSC_SIM_PROCESSES"  # environment variable: the default number of simulator processes
 
 
 def make_task(
@@ -32,8 +32,8 @@ def make_task(
 ) -> ManiSkillTask:
     """The setting of that name.
 
-    Pictures are square with `image_size` pixels a side (the paper's unless told otherwise). `processes` simulate side
-    by side (one per core unless told otherwise); how many changes the speed and nothing else. `coarse` renders the
+    Pictures are square with `image_size` pixels a side (the paper's by default). `processes` simulate side
+    by side (one per core by default); how many changes the speed and nothing else. `coarse` renders the
     robot with simplified meshes.
     """
     if name not in SETTINGS:
@@ -169,9 +169,9 @@ class ManiSkillTask:
 
 
 def _processes() -> int:
-    told = os.environ.get(PROCESSES, "")
-    if told:
-        if not told.isdigit() or int(told) < 1:
-            raise InvalidInput(f"not a number of processes: {told!r}", where=PROCESSES)
-        return int(told)
+    given = os.environ.get(PROCESSES, "")
+    if given:
+        if not given.isdigit() or int(given) < 1:
+            raise InvalidInput(f"not a number of processes: {given!r}", where=PROCESSES)
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -100,7 +100,7 @@ class Simulator:
         return answers
 
     def stage(self, lane: int, scene: Scene) -> Stage:
-        """The lane's environment, begun anew with the scene."""
+        """The lane's environment, reset to the scene."""
         if lane not in self._stages:
             self._stages[lane] = self._make(scene)
             # Every reset collects garbage; what is loaded by now is not garbage and need not be looked at again.

@@ -12,7 +12,7 @@ The arm
 
 The cameras
     A third-person camera across the table from the robot, rendered by `render.py` (one ray per pixel, hard shadows from
-    one directional light), 48 × 48 pixels unless told otherwise. `tabletop/insert` has a second one on the wrist,
+    one directional light), 48 × 48 pixels by default. `tabletop/insert` has a second one on the wrist,
     which `camera_pose` does not move.
 
 Tasks
@@ -55,7 +55,7 @@ How it was tuned
     object_pose, robot_pose    —                   —                   0.72
     =========================  ==================  ==================  ==============
 
-    So table texture and lighting pay, the background hardly does. These say nothing about a real robot.
+    Demonstrations of table texture and lighting help most, those of the background hardly. A real robot may differ.
 
 The same `DemoRequest` gives the same episode to the bit and the same `Condition` the same first frame, whatever stands
 beside it in the batch: all randomness comes from generators seeded by the request or condition, and the simulator uses

@@ -26,7 +26,7 @@ ATTEMPTS = 20
 
 
 def make_task(name: str, image_size: int | None = None) -> TabletopTask:
-    """The tabletop task of that name, with square images of `image_size` pixels (48 unless told otherwise)."""
+    """The tabletop task of that name, with square images of `image_size` pixels (48 by default)."""
     if name not in TASKS:
         raise UnknownTask(name, TASKS)
     size = DEFAULT_IMAGE_SIZE if image_size is None else image_size

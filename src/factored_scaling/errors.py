@@ -69,12 +69,14 @@ class InvalidInput(FscError):
 
 
 class UnknownName(InvalidInput):
-    """A name that is not one of the known ones; the nearest is suggested."""
+    """A name that is not one of the known ones; the nearest is suggested. `kind` says what it should name."""
 
     kind = "name"
 
-    def __init__(self, name: str, known: Iterable[str] = (), *, where: str = "", hint: str = "") -> None:
-        super().__init__(f"unknown {self.kind} {name!r}", where=where, hint=hint or suggest(name, known))
+    def __init__(
+        self, name: str, known: Iterable[str] = (), *, kind: str = "", where: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(f"unknown {kind or self.kind} {name!r}", where=where, hint=hint or suggest(name, known))
 
 
 class UnknownFactor(UnknownName):

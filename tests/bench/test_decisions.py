@@ -10,7 +10,7 @@ import pytest
 from factored_scaling.bench.decisions import Cell, Key, Settings, compare, families, judge, mean
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
-from factored_scaling.bench.methods import Bench, UnknownMethod, parse_method
+from factored_scaling.bench.methods import Bench, parse_method
 from factored_scaling.bench.tables import Comparison
 from factored_scaling.bench.worlds import draw_world
 from factored_scaling.core.design import plan
@@ -97,7 +97,7 @@ def test_a_method_may_say_how_many_policies_it_gets() -> None:
         "remix",
         "power-law:top@pair-unshared",
     ):
-        with pytest.raises(UnknownMethod):
+        with pytest.raises(UnknownName, match="unknown method"):
             parse_method(text)
 
 

@@ -27,18 +27,6 @@ from factored_scaling.model.estimate import LEVELS
 _CHUNK = 10  # worlds per task of a worker process
 
 
-class UnknownFamily(UnknownName):
-    """A family of worlds that is not there."""
-
-    kind = "family"
-
-
-class UnknownRegime(UnknownName):
-    """A way to evaluate that is not there."""
-
-    kind = "regime"
-
-
 @dataclass(frozen=True)
 class Settings:
     """What is compared, where. `worlds` names a module or file with families from outside."""
@@ -58,14 +46,14 @@ class Settings:
         every = families(self.worlds)
         for name in self.families:
             if name not in [family.name for family in every]:
-                raise UnknownFamily(name, [family.name for family in every], where="--families")
+                raise UnknownName(name, [family.name for family in every], kind="family", where="--families")
         return tuple(family for family in every if not self.families or family.name in self.families)
 
     def parsed(self) -> tuple[Method, ...]:
         """The rules, read."""
         for name in self.regimes:
             if name not in REGIMES:
-                raise UnknownRegime(name, REGIMES, where="--regime")
+                raise UnknownName(name, REGIMES, kind="regime", where="--regime")
         return tuple(parse_method(text, self.policies) for text in self.methods)
 
 

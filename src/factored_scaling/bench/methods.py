@@ -49,12 +49,6 @@ DEFAULT = (
 _WRITTEN = re.compile(r"([\w-]+):([\w-]+)@([\w-]+?)(-unshared)?(?::(\d+(?:/\d+)*))?")
 
 
-class UnknownMethod(UnknownName):
-    """A rule that cannot be run in the benchmark."""
-
-    kind = "method"
-
-
 @dataclass(frozen=True, slots=True)
 class Method:
     """A rule and the policies it is given. `policies[i]` is how many, for the i-th number of factors; None: all."""
@@ -101,14 +95,15 @@ def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
     match = _WRITTEN.fullmatch(text)
     if match is None:
         known = [name for name in BASELINES if name != "remix"]
-        raise UnknownMethod(text, hint=f"write {', '.join(known)}, or FIT:STRATEGY@CONSTRUCTION[:POLICIES]")
+        hint = f"write {', '.join(known)}, or FIT:STRATEGY@CONSTRUCTION[:POLICIES]"
+        raise UnknownName(text, kind="method", hint=hint)
     fit, strategy, construction, unshared, own = match.groups()
     rules = (*STRATEGIES, SWITCH) if fit == "power-law" else STRATEGIES
     for value, names in ((fit, FITS), (strategy, rules), (construction, CONSTRUCTIONS)):
         if value not in names:
-            raise UnknownMethod(text, hint=f"{value!r} is not one of {', '.join(names)}")
+            raise UnknownName(text, kind="method", hint=f"{value!r} is not one of {', '.join(names)}")
     if unshared and (fit != "power-law" or construction == "pair" or own):
-        raise UnknownMethod(text, hint="-unshared goes with power-law on one or group, with all policies")
+        raise UnknownName(text, kind="method", hint="-unshared goes with power-law on one or group, with all policies")
     counts = tuple(int(part) for part in own.split("/")) if own else None if unshared else policies
     return Method(text, fit, strategy, construction, bool(unshared), counts)
 

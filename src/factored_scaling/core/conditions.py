@@ -99,12 +99,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 _KEYS = ("preset", "rubric", "conditions", "combinations", "repeats", "step_limit", "order", "seed")
 
 
-class UnknownPreset(UnknownName):
-    """A preset other than the paper's."""
-
-    kind = "preset"
-
-
 def scoring_of(declared: Mapping[str, Any], test_values: Mapping[str, Values]) -> ScoringSpec:
     """Read `scoring:`; `test_values` has every factor of the study with the values to test it at, maybe none.
 
@@ -118,7 +112,7 @@ def scoring_of(declared: Mapping[str, Any], test_values: Mapping[str, Values]) -
             raise UnknownName(str(key), _KEYS, where=f"{where}.{key}")
     preset = declared.get("preset", "pick-place")
     if not isinstance(preset, str) or preset not in PRESETS:
-        raise UnknownPreset(named(preset), PRESETS, where=f"{where}.preset")
+        raise UnknownName(named(preset), PRESETS, kind="preset", where=f"{where}.preset")
     given = {**PRESETS[preset], "conditions": "together", "order": "by-condition", "seed": 0, **declared}
     limit = given["step_limit"]
     if given["order"] not in ORDERS:

@@ -218,17 +218,12 @@ def _resolve_point(spec: StudySpec, row: Row, factors: tuple[str, ...], n: int) 
                     where=f"{row.place}, column n",
                 )
             return tuple(demos_at(spec, combination, n).values()), index
-    raise UnknownCombination(
+    raise UnknownName(
         "+".join(factors),
+        kind="combination",
         where=f"{row.place}, column combination",
         hint=f"construction {spec.construction} has: {', '.join(c.label for c in combinations)}",
     )
-
-
-class UnknownCombination(UnknownName):
-    """A combination that the study's construction does not have."""
-
-    kind = "combination"
 
 
 def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple[int, ...]:

@@ -51,12 +51,6 @@ class Rubric:
         return cls(data["name"], _levels(data["levels"], "levels"))
 
 
-class UnknownRubric(UnknownName):
-    """A rubric other than the known ones."""
-
-    kind = "rubric"
-
-
 RUBRICS: dict[str, Rubric] = {
     rubric.name: rubric
     for rubric in (
@@ -88,7 +82,7 @@ def rubric_of(declared: object, where: str = "rubric") -> Rubric:
     """A rubric by its name, or from a list of levels of one's own."""
     if isinstance(declared, str):
         if declared not in RUBRICS:
-            raise UnknownRubric(declared, RUBRICS, where=where)
+            raise UnknownName(declared, RUBRICS, kind="rubric", where=where)
         return RUBRICS[declared]
     return Rubric("own", _levels(declared, where))
 

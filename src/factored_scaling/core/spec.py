@@ -99,7 +99,7 @@ class StudySpec:
         store(self, "factors", _factors(factors))
         store(self, "nominal", whole(nominal, "nominal", what="value"))
         if named(construction) not in CONSTRUCTIONS:
-            raise UnknownConstruction(named(construction), CONSTRUCTIONS, where="construction")
+            raise UnknownName(named(construction), CONSTRUCTIONS, kind="construction", where="construction")
         store(self, "construction", construction)
         store(self, "groups", _groups(groups, self.names))
         store(self, "group_size", whole(group_size, "group_size", least=1, what="value"))
@@ -243,12 +243,6 @@ class Combination:
     def base(self) -> int:
         """|D \\ D_c|: the demonstrations every policy of this curve is trained on."""
         return self.total - self.size
-
-
-class UnknownConstruction(UnknownName):
-    """A construction other than one, pair, group, screen."""
-
-    kind = "construction"
 
 
 class UnknownKey(UnknownName):

@@ -15,24 +15,6 @@ from factored_scaling.errors import InvalidInput, UnknownName
 NORM_GROUPS = 8  # of the U-Net's channels, each normalised on its own
 
 
-class UnknownSetting(UnknownName):
-    """A key that the configuration does not have."""
-
-    kind = "policy setting"
-
-
-class UnknownPreset(UnknownName):
-    """A preset that the configuration does not have."""
-
-    kind = "policy preset"
-
-
-class UnknownChoice(UnknownName):
-    """A value that is not one of the setting's choices."""
-
-    kind = "value"
-
-
 @dataclass(frozen=True)
 class Optimisation:
     """How the shared loop updates a model's parameters."""
@@ -80,7 +62,7 @@ class Configuration:
     def __post_init__(self) -> None:
         for name, known in self.CHOICES.items():
             if getattr(self, name) not in known:
-                raise UnknownChoice(getattr(self, name), known, where=name)
+                raise UnknownName(getattr(self, name), known, kind="value", where=name)
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -94,7 +76,7 @@ class Configuration:
     def preset(cls, name: str, **changes: Any) -> Self:
         """A preset by name, with changes."""
         if name not in cls.PRESETS:
-            raise UnknownPreset(name, cls.PRESETS)
+            raise UnknownName(name, cls.PRESETS, kind="policy preset")
         return cls._read({**cls.PRESETS[name], **changes})
 
     @classmethod
@@ -119,7 +101,7 @@ class Configuration:
         values: dict[str, Any] = {}
         for key, value in data.items():
             if key not in defaults:
-                raise UnknownSetting(key, defaults)
+                raise UnknownName(key, defaults, kind="policy setting")
             values[key] = _like(defaults[key], value, key)
         return cls(**values)
 

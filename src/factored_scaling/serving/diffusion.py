@@ -21,12 +21,6 @@ _KEYS = ("images", "state", "seed", "trial")
 _IGNORED = ("prompt",)  # openpi's clients send one; this policy knows a single task
 
 
-class UnknownObservation(UnknownName):
-    """A key that the policy does not look at."""
-
-    kind = "key"
-
-
 class ServedDiffusion:
     """The policy in a run's folder. Every connection draws noise of its own."""
 
@@ -74,7 +68,7 @@ class DiffusionSession:
         """The next actions."""
         for key in observation:
             if key not in (*_KEYS, *_IGNORED):
-                raise UnknownObservation(str(key), _KEYS, where="observation")
+                raise UnknownName(str(key), _KEYS, kind="key", where="observation")
         for key in ("images", "state"):
             if key not in observation:
                 raise InvalidInput(f"no {key}", where="observation", hint="the metadata says what is expected")

@@ -14,12 +14,6 @@ from factored_scaling.serving.wire import flag
 KIND = "factored-scaling policies by label"
 
 
-class UnknownLabel(UnknownName):
-    """A label under which no policy is served."""
-
-    kind = "label"
-
-
 @runtime_checkable
 class Closing(Protocol):
     """A policy that holds on to something."""
@@ -53,7 +47,7 @@ class ServedByLabel:
         """The policy with this label."""
         name = named(label)
         if name not in self._loaders:
-            raise UnknownLabel(name, sorted(self._loaders), where="observation.policy")
+            raise UnknownName(name, sorted(self._loaders), kind="label", where="observation.policy")
         loaded = self._loaded.pop(name, None)
         while self._keep is not None and len(self._loaded) >= self._keep:
             oldest = self._loaded.pop(next(iter(self._loaded)))

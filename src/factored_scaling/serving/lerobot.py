@@ -23,12 +23,6 @@ from factored_scaling.serving.wire import flag, numbers
 KIND = "factored-scaling lerobot-policy"
 
 
-class UnknownFeature(UnknownName):
-    """A key that the policy does not look at."""
-
-    kind = "key"
-
-
 class ServedLerobot:
     """The policy that LeRobot trained in a run's folder.
 
@@ -111,7 +105,7 @@ class ServedLerobot:
         """Keys that the policy does not look at are mistakes, not ballast."""
         for key in observation:
             if key not in (*self._shapes, "prompt", "reset"):
-                raise UnknownFeature(str(key), self._shapes, where="observation")
+                raise UnknownName(str(key), self._shapes, kind="key", where="observation")
 
     def _feature(self, name: str, observation: Mapping[str, Any]) -> NDArray[Any]:
         shape = self._shapes[name]

@@ -38,12 +38,6 @@ figcaption {{ font-size: .8rem; color: #57606a; overflow-wrap: anywhere }} figca
 """
 
 
-class UnknownCamera(UnknownName):
-    """A camera that the dataset does not have."""
-
-    kind = "camera"
-
-
 def write_sheet(
     dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
 ) -> None:
@@ -60,7 +54,7 @@ def sheet_of(
     if not dataset.cameras:
         raise InvalidInput("has no camera", where=str(dataset.root))
     if camera is not None and camera not in dataset.cameras:
-        raise UnknownCamera(camera, dataset.cameras)
+        raise UnknownName(camera, dataset.cameras, kind="camera")
     pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE), indices)
     groups: dict[str, list[int]] = {name: [] for name in (UNLABELLED, *check.counts)}
     for index in sorted(pictures):

@@ -93,9 +93,8 @@ def test_without_trials_there_are_points_but_no_intervals() -> None:
 def test_the_band_holds_the_curve() -> None:
     spec, results = study(trials=60)
     for panel in panels(spec, recommend(spec, results, 100, "top")):
-        sizes = panel.sizes()
-        low, high = panel.band(sizes)
-        fitted = np.array([panel.report.curve.at(n) for n in sizes])
+        low, high = panel.band
+        fitted = np.array([panel.report.curve.at(n) for n in panel.sizes])
         assert np.all(low <= fitted)
         assert np.all(fitted <= high)
         assert high[-1] - low[-1] > 0.02
@@ -117,8 +116,8 @@ def test_everything_drawn_lies_inside_the_shared_scale(construction: str, count:
 def test_a_curve_without_other_demonstrations_starts_at_its_first_point() -> None:
     spec, results = study(VISUAL[:1], "one", points=4)
     [panel] = panels(spec, recommend(spec, results, 10, "top"))
-    assert panel.sizes()[0] == 10
-    assert np.all(np.isfinite(panel.band(panel.sizes())))
+    assert panel.sizes[0] == 10
+    assert np.all(np.isfinite(panel.band))
 
 
 def test_no_curves_cannot_be_drawn() -> None:

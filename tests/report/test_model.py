@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.report.cases import study
 
-from factored_scaling.cli.report import recommendations
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.estimate import MODEL_ERROR, Estimate
@@ -17,6 +16,7 @@ from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import ReportInput, render, run_lines, save_figures
 from factored_scaling.report.model import factor_words, model_content, model_figure, predicted_allocations
+from factored_scaling.study import Snapshot
 
 
 def test_the_page_shows_both_rules_side_by_side() -> None:
@@ -41,7 +41,7 @@ def test_the_page_shows_both_rules_side_by_side() -> None:
 
 def test_the_page_has_the_response_model_and_the_papers_rule_whichever_leads() -> None:
     spec, results = study(per_factor=True)
-    answers = recommendations(spec, results, 100, "top", None)
+    answers = Snapshot(spec, results).recommendations(100, "top")
     assert list(answers)[:2] == ["top", "auto"]
     page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
     assert "Their curve predicts" in page
@@ -52,7 +52,7 @@ def test_the_page_has_the_response_model_and_the_papers_rule_whichever_leads() -
 def test_without_curves_the_page_neither_checks_nor_explains_them() -> None:
     spec = StudySpec(factors={"camera_pose": 30}, construction="screen")
     results = Results.from_rows([{"demos": {"camera_pose": 30}, "factor": "camera_pose", "score": 0.4, "trials": 50}])
-    page = render(ReportInput(spec, results, recommendations(spec, results, 20, "auto", None), (), "today"))
+    page = render(ReportInput(spec, results, Snapshot(spec, results).recommendations(20), (), "today"))
     assert "lie on no curve" in page
     assert "Diagnostics</h2>" not in page
     assert "Each curve is fitted" not in page

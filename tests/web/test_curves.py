@@ -11,8 +11,7 @@ from tests.web.conftest import client_of, measure
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.recommend import recommend
-from factored_scaling.study import Study
-from factored_scaling.web import curves as module
+from factored_scaling.study import Study, snapshot
 from factored_scaling.web.curves import Curves
 
 
@@ -127,7 +126,7 @@ def test_an_answer_is_computed_once_until_something_new_is_measured(
         asked.append(1)
         return recommend(*given, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "recommend", counted)
+    monkeypatch.setattr(snapshot, "recommend", counted)
     curves = Curves(study)
     first = curves.answer(50, "auto")
     assert curves.answer(50, "auto") is first

@@ -26,7 +26,6 @@ from factored_scaling.progress import Progress
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.run import run_study
 from factored_scaling.study import Study
-from factored_scaling.study.proxy import proxy_results
 
 
 @dataclass(frozen=True)
@@ -126,10 +125,10 @@ class Loop:
     def recommend(self, cell: Cell) -> tuple[Recommendation, StudySpec, Results]:
         """The cell's allocation, from measured or proxy scores."""
         with self.study(cell.construction) as study:
-            spec = study.spec
-            results = study.results() if cell.proxy is None else proxy_results(study, cell.proxy)
             weights = self._remix_weights(study) if cell.strategy == "remix" else None
-        return recommend(spec, results, cell.budget, cell.strategy, weights=weights), spec, results
+            now = study.snapshot(proxy=cell.proxy)
+        results = now.results if now.proxy is None else now.proxy
+        return recommend(now.spec, results, cell.budget, cell.strategy, weights=weights), now.spec, results
 
     def outcomes(self, cells: Sequence[Cell]) -> list[Outcome]:
         """Collect every cell's allocation, train on it, measure. Cells with the same allocation share a policy."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,6 @@ from factored_scaling.cli.show import json_option, percent, print_json, print_ta
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocation import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
-from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.model.estimate import SHOWN
@@ -27,11 +27,12 @@ from factored_scaling.model.recommend import (
     STRATEGIES,
     CurveReport,
     Recommendation,
-    fit_curves,
-    recommend,
-    report_curves,
+    default_fit,
 )
 from factored_scaling.model.summary import ModelSummary
+
+if TYPE_CHECKING:
+    from factored_scaling.study import Snapshot
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
 
@@ -51,10 +52,10 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     fsc fit study.yaml results.csv
     fsc fit my-study --budget 50 --json
     """
-    spec, measured = Target.parse(study).spec_and_results(results, partial=partial)
+    check_budget(budget)
     with _placed(results, None):
-        curves, warnings = fit_curves(spec, measured)
-    reports = report_curves(spec, curves, check_budget(budget))
+        curves = Target.parse(study).snapshot(results, partial=partial).curves
+        reports, warnings = curves.reports(budget), curves.warnings
     if as_json:
         entries = [report.to_mapping() | _diagnosis(report.diagnosis) | {"best": report.best} for report in reports]
         print_json({"budget": budget, "fit": "power-law", "curves": entries, "warnings": list(warnings)})
@@ -147,48 +148,51 @@ def recommend_command(
     """
     check_budget(budget)
     target = Target.parse(study)
-    spec, measured, stand_ins = _scores(target, results, strategy, fit, proxy, partial)
+    now = _scores(target, results, strategy, fit, proxy, partial)
     if pool is None and out is not None:
         raise InvalidInput("episodes can be written only when there is a pool", where="--out", hint="give --pool")
-    held = None if pool is None else Pool.read(pool, target, spec)
-    spec = spec if held is None else held.spec
-    learned = target.remix_weights(weights, strategy)
+    held = None if pool is None else Pool.read(pool, now)
+    now = now if held is None else replace(now, spec=held.spec)
+    if weights is not None:
+        if strategy != "remix":
+            raise InvalidInput("weights are for strategy remix only", where="--weights")
+        from factored_scaling.io.files import read_weights
+
+        now = replace(now, weights=read_weights(weights))
     with _placed(results, weights):
-        answer = recommend(spec, measured, budget, strategy, fit, weights=learned, proxy=stand_ins)
+        answer = now.recommend(budget, strategy, fit)
     if save:
         with target.study() as opened:
             kept = answer.to_mapping() | ({} if held is None else held.chosen(answer, seed))
             opened.store.put_document(opened.id, "recommendation", "latest", kept)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
-    last = target.hindsight(results) if answer.summary is not None else None
+    last = now.hindsight if answer.summary is not None else None
     if as_json:
         came = {} if last is None else {"last_round": last.to_mapping()}
         print_json(answer.to_mapping() | ({} if held is None else held.chosen(answer, seed)) | came)
         return
-    _print_answer(answer, spec, held, proxy, last)
+    _print_answer(answer, now.spec, held, proxy, last)
     if save:
-        following = _following(target, spec, held)
+        following = _following(target, now.spec, held)
         say(f"saved as the allocation of this round; next: `fsc extend {study} {following}", err=True)
 
 
 def _scores(
     target: Target, results: str | None, strategy: str, fit: str | None, proxy: int | None, partial: bool
-) -> tuple[StudySpec, Results, Results | None]:
-    """The study, the scores to fit, and proxy scores that the response model weighs beside them.
+) -> Snapshot:
+    """The study and its scores, with proxy scores that the response model weighs beside them.
 
     Power-law curves cannot weigh: with `proxy` they are fitted to the proxy scores instead.
     """
     if proxy is None:
-        spec, measured = target.spec_and_results(results, strategy not in ("equal", "remix"), partial)
-        return spec, measured, None
+        return target.snapshot(results, strategy not in ("equal", "remix"), partial)
     if results is not None:
         raise InvalidInput("proxy scores come from the record, not from a file", where="--proxy")
-    spec, stand_ins = target.spec_and_proxy(proxy)
-    if (fit or (RESPONSE_MODEL if strategy == "auto" else "")) != RESPONSE_MODEL:
-        return spec, stand_ins, None
-    spec, measured = target.spec_and_results(None, False, partial)
-    return spec, measured, stand_ins
+    now = target.snapshot(None, False, partial, proxy)
+    if (fit if fit is not None else default_fit(strategy)) == RESPONSE_MODEL or now.proxy is None:
+        return now
+    return replace(now, results=now.proxy, proxy=None)
 
 
 def _print_answer(

@@ -32,7 +32,7 @@ def import_command(study: str, file: Path) -> None:
         _load(study, file)
         return
     target = Target.parse(study)
-    _, results = target.read_scores(file)  # before a record is made that a bad file would leave
+    results = target.snapshot(str(file)).results  # before a record is made that a bad file would leave
     with target.study() as opened:
         new = opened.import_results(results, file.name)
         say(f"{new} scores new of {len(results.rows)} rows")

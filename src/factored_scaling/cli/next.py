@@ -12,8 +12,7 @@ from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.acquisition import Advice, Step, advise
-from factored_scaling.model.posterior import fit_posterior
-from factored_scaling.model.recommend import Recommendation, counted, recommend
+from factored_scaling.model.recommend import Recommendation, counted
 
 MARK = "←"
 
@@ -57,15 +56,20 @@ def next_command(
     fsc next study.yaml results.csv --budget 100 --trials 20 --json
     """
     target = Target.parse(study)
-    spec, measured = target.spec_and_results(results, partial=partial)
+    now = target.snapshot(results, partial=partial)
     if add and results is not None:
         raise InvalidInput("there is no record to add to when scores come from a file", where="--add")
-    posterior = fit_posterior(spec, measured)
     least = None if worth is None else worth / 100
     advice = advise(
-        posterior, measured, budget, trials=trials, policy_cost=policy_cost, trial_cost=trial_cost, worth=least
+        now.posterior(),
+        now.results,
+        budget,
+        trials=trials,
+        policy_cost=policy_cost,
+        trial_cost=trial_cost,
+        worth=least,
     )
-    advice = _as_recommended(advice, recommend(spec, measured, budget, posterior=posterior))
+    advice = _as_recommended(advice, now.recommend(budget))
     added = _add(target, advice) if add else []
     if as_json:
         print_json(advice.to_mapping() | ({"added": added} if add else {}))
@@ -75,8 +79,8 @@ def next_command(
     if advice.steps:
         priced = any(step.cost for step in advice.steps)
         limited = any(step.limited for step in advice.steps)
-        columns = ["next", *spec.names, "trials", *(["cost"] if priced else []), "adds, points"]
-        rows = _rows(spec, advice, priced, limited)
+        columns = ["next", *now.spec.names, "trials", *(["cost"] if priced else []), "adds, points"]
+        rows = _rows(now.spec, advice, priced, limited)
         print_table("What measuring more would add", [*columns, *(["", ""] if limited else [""])], rows)
         if limited:
             print_text("max: as much as perfect information, which is the most a measurement can add.")

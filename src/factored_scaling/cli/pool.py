@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factored_scaling.cli.show import say
-from factored_scaling.cli.target import Target
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.pool import capped, chosen_episodes, without
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.recommend import Recommendation
+
+if TYPE_CHECKING:
+    from factored_scaling.study import Snapshot
 
 VERB = "add"  # episodes of a pool are there already
 
@@ -26,11 +28,10 @@ class Pool:
     warnings: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path, target: Target, spec: StudySpec) -> Pool:
+    def read(cls, path: Path, study: Snapshot) -> Pool:
         """A table of episodes and factors, or a folder with a labelled LeRobot dataset."""
-        pool = _read(path)
-        _, held = target.spec_and_dataset()
-        fresh = without(pool, [episode.id for episode in held.episodes] if held is not None else ())
+        pool, spec = _read(path), study.spec
+        fresh = without(pool, [episode.id for episode in study.episodes])
         warnings = []
         if len(fresh.episodes) < len(pool.episodes):
             warnings.append(f"{len(pool.episodes) - len(fresh.episodes)} episodes of the pool are in the study already")

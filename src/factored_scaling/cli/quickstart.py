@@ -127,16 +127,16 @@ def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
 
 
 def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
-    from factored_scaling.cli.report import recorded_lines
     from factored_scaling.report import ReportInput, write_report
 
     with loop.study() as study:
-        spec, results, lines = study.spec, study.results(), recorded_lines(study)
+        now = study.snapshot()
     answers = {outcome.cell.strategy: outcome.recommendation for outcome in outcomes}
     path = loop.folder / (f"report-K{budget}.html" if budget != 100 else "report.html")
     notes = ["Measured in the embedded tabletop simulator: small networks, small images, one training seed per policy."]
     rows = [_outcome_row(outcome) for outcome in outcomes]
-    write_report(ReportInput(spec, results, answers, lines, time.strftime("%Y-%m-%d"), rows, notes), path)
+    created = time.strftime("%Y-%m-%d")
+    write_report(ReportInput(now.spec, now.results, answers, now.run_lines, created, rows, notes), path)
     return path
 
 

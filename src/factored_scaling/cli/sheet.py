@@ -270,7 +270,7 @@ def _allocation(
     if allocation:
         return pairs(allocation, "--allocation")
     if budget is not None:
-        answer = study.recommend(budget, strategy, weights=target.remix_weights(None, strategy))
+        answer = study.snapshot().recommend(budget, strategy)
         print_warnings(answer.warnings)
         return answer.allocation
     order, every = study.saved_recommendation(), collections(study)

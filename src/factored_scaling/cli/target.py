@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,8 +17,7 @@ from factored_scaling.errors import InvalidInput, NotEnoughData, StudyExists, St
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results
-    from factored_scaling.model.hindsight import Hindsight
-    from factored_scaling.study import Study
+    from factored_scaling.study import Snapshot, Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -130,78 +129,44 @@ class Target:
         assert declared is not None
         return declared, None
 
-    def spec_and_results(
-        self, csv: str | None, required: bool = True, partial: bool = False
-    ) -> tuple[StudySpec, Results]:
-        """The study and its scores: from a CSV if given, else from the record."""
-        if csv is not None:
-            return self.read_scores(Path(csv))
-        if not self.recorded:
-            spec, _ = self.spec_and_dataset()
-            from factored_scaling.core.results import Results
+    def snapshot(
+        self, csv: str | None = None, required: bool = True, partial: bool = False, proxy: int | None = None
+    ) -> Snapshot:
+        """The study and its scores, from a CSV if given, else from the record. The record is read once."""
+        from factored_scaling.core.results import Results
+        from factored_scaling.study.snapshot import Snapshot
 
+        if not self.recorded:
+            spec = self.declared()
+            assert spec is not None
+            if csv is not None:
+                return Snapshot(spec, _read_csv(Path(csv), spec))
             if required:
                 raise NotEnoughData("no scores: nothing is recorded yet", hint="give a RESULTS.csv after the study")
-            return spec, Results()
-        from factored_scaling.runner.run import mixed_settings
-
+            return Snapshot(spec, Results())
         with self.study() as study:
-            spec, runs = study.spec, study.runs()
-            results, unfinished = study.results(partial, runs), study.unfinished(runs)
-            waiting = any(run.state == "trained" for run in runs)
-            mixed = mixed_settings(spec, [run for run in runs if run.trials or run.scores])
-        if required and not results.rows:
+            found = study.snapshot(partial, proxy)
+        if csv is not None:
+            results = _read_csv(Path(csv), found.spec)
+            _check_round(found, results, Path(csv))
+            return replace(found, results=results, record=None)
+        assert found.record is not None
+        unfinished = found.record.unfinished
+        if required and not found.results.rows:
             hint = "`fsc runs STUDY` shows what is pending"
-            if waiting:
+            if any(run.state == "trained" for run in found.record.runs):
                 hint = "policies are trained and wait for trials; `fsc sheet status STUDY` tells how far the scoring is"
             if unfinished:
                 hint = "--partial uses what is recorded so far"
             raise NotEnoughData("no finished run has scores yet", hint=hint)
+        from factored_scaling.runner.run import mixed_settings
+
+        mixed = mixed_settings(found.spec, [run for run in found.record.runs if run.trials or run.scores])
         if mixed:
             say(f"warning: {mixed}; their scores count as if nothing had", err=True)
         if unfinished and not partial:
             say(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
-        return spec, results
-
-    def hindsight(self, csv: str | None) -> Hindsight | None:
-        """Prediction and outcome of the last round, where scores come from the record."""
-        if csv is not None or not self.recorded:
-            return None
-        with self.study() as study:
-            return study.hindsight()
-
-    def read_scores(self, path: Path) -> tuple[StudySpec, Results]:
-        """The study and the scores of a file, whose short form speaks of the study's current round."""
-        from factored_scaling.io.files import read_results
-
-        spec, _ = self.spec_and_dataset()
-        results = read_results(path, spec)
-        if self.recorded and any(row.combination is not None for row in results.rows):
-            with self.study() as study:
-                if study.round.index:
-                    _check_round(spec, results, path, [run.demos for run in study.runs()], study.round.index)
-        return spec, results
-
-    def spec_and_proxy(self, k: int) -> tuple[StudySpec, Results]:
-        """The study and FSC-Proxy's stand-in scores."""
-        from factored_scaling.study.proxy import proxy_results
-
-        with self.study() as study:
-            return study.spec, proxy_results(study, k)
-
-    def remix_weights(self, path: Path | None, strategy: str) -> dict[str, float] | None:
-        """Re-Mix's weights from a file, or from the record."""
-        from factored_scaling.io.files import read_weights
-
-        if path is not None:
-            if strategy != "remix":
-                raise InvalidInput("weights are for strategy remix only", where="--weights")
-            return read_weights(path)
-        if strategy != "remix" or not self.recorded:
-            return None
-        with self.study() as study:
-            found = study.store.document(study.id, "remix", "weights")
-        return found["weights"] if found is not None else None
+        return found
 
 
 def is_database(path: Path) -> bool:
@@ -210,15 +175,24 @@ def is_database(path: Path) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
-def _check_round(
-    spec: StudySpec, results: Results, path: Path, known: Sequence[Mapping[str, int]], number: int
-) -> None:
+def _read_csv(path: Path, spec: StudySpec) -> Results:
+    from factored_scaling.io.files import read_results
+
+    return read_results(path, spec)
+
+
+def _check_round(recorded: Snapshot, results: Results, path: Path) -> None:
     """Rows of an earlier round in short form would be read with the demonstrations of today: `n` of another whole."""
     from factored_scaling.core.results import resolve
 
-    planned = {tuple(demos[name] for name in spec.names) for demos in known}
+    assert recorded.record is not None
+    number = recorded.record.rounds[-1].index
+    if number == 0:
+        return
+    names = recorded.spec.names
+    planned = {tuple(run.demos[name] for name in names) for run in recorded.record.runs}
     for row in results.rows:
-        demos, _ = resolve(spec, row)
+        demos, _ = resolve(recorded.spec, row)
         if row.combination is not None and demos not in planned:
             file = "standard input" if str(path) == "-" else str(path)
             raise InvalidInput(

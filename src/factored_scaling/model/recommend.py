@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from factored_scaling.core.allocation import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.checks import named
-from factored_scaling.core.curves import Curve, fit_power_law, refit
+from factored_scaling.core.curves import Curve, Floats, Refits, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
 from factored_scaling.core.results import Results, curve_points
 from factored_scaling.core.spec import StudySpec
@@ -55,6 +56,13 @@ class CurveReport:
     # P(best combination) over refits of all curves
     best: float
     diagnosis: Diagnosis
+    # refits of all curves together, and this curve's place among them
+    refits: Refits = field(compare=False, repr=False)
+    place: int
+
+    def band(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """Lower and upper edge of 95% of the refits with `sizes` demonstrations of the combination's own."""
+        return self.refits.band(self.place, sizes)
 
     def to_mapping(self) -> dict[str, Any]:
         combination = self.curve.combination
@@ -193,11 +201,52 @@ def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tu
     return curves, warnings
 
 
-def report_curves(spec: StudySpec, curves: tuple[Curve, ...], budget: int, seed: int = 0) -> tuple[CurveReport, ...]:
-    """Slopes, predictions, diagnostics and P(best combination) of every curve."""
+class FittedCurves:
+    """The paper's curves of a study: fitted when first asked for, refitted once, reported once per budget.
+
+    NotEnoughData, from everything but the constructor, where a combination has too few scores.
+    """
+
+    def __init__(self, spec: StudySpec, results: Results, seed: int = 0) -> None:
+        self.spec = spec
+        self.results = results
+        self.seed = seed
+        self._reports: dict[int, tuple[CurveReport, ...]] = {}
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """One curve per combination, in declared order."""
+        return self._fit[0]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the curves leave out."""
+        return self._fit[1]
+
+    @cached_property
+    def refits(self) -> Refits:
+        """All curves refitted to scores redrawn within their uncertainty."""
+        return refit(self.curves, seed=self.seed)
+
+    def reports(self, budget: int) -> tuple[CurveReport, ...]:
+        """Slope, prediction, diagnostics and P(best combination) of every curve for a budget."""
+        if budget not in self._reports:
+            self._reports[budget] = report_curves(self.spec, self.curves, budget, self.refits)
+        return self._reports[budget]
+
+    @cached_property
+    def _fit(self) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
+        return fit_curves(self.spec, self.results)
+
+
+def report_curves(
+    spec: StudySpec, curves: tuple[Curve, ...], budget: int, refits: Refits | None = None
+) -> tuple[CurveReport, ...]:
+    """Slopes, predictions, diagnostics and P(best combination) of every curve. `refits` are made where not given."""
+    refits = refits if refits is not None else refit(curves)
     costs = [mean_cost(spec, curve.combination) for curve in curves]
     reach = [budget / cost for cost in costs]
-    gains = refit(curves, seed=seed).slopes(reach) / costs
+    gains = refits.slopes(reach) / costs
     # Replicates in which nothing rises name no winner; ties are shared.
     winners = (gains == gains.max(axis=1, keepdims=True)) & (gains.max(axis=1, keepdims=True) > 0)
     best = (winners / winners.sum(axis=1, keepdims=True).clip(min=1)).mean(axis=0)
@@ -209,6 +258,8 @@ def report_curves(spec: StudySpec, curves: tuple[Curve, ...], budget: int, seed:
             curve.slope(budget),
             float(best[index]),
             diagnose(curve, budget),
+            refits,
+            index,
         )
         for index, curve in enumerate(curves)
     )
@@ -224,6 +275,7 @@ def recommend(
     weights: Mapping[str, float] | None = None,
     proxy: Results | None = None,
     posterior: Posterior | None = None,
+    curves: FittedCurves | None = None,
     seed: int = 0,
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
@@ -234,7 +286,7 @@ def recommend(
     the response model's gain of each combination. `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`)
     are the baselines. A name that another package registered, `package.module:function` and a function of a
     `StrategyInput` work as well. With costs, the budget counts cost units. `proxy` holds offline scores for the
-    response model; `posterior` is one that was fitted to these results before.
+    response model; `posterior` and `curves` are ones that were fitted to these results before.
     """
     budget = check_budget(budget)
     rule = None
@@ -242,7 +294,7 @@ def recommend(
         rule, strategy = strategy, getattr(strategy, "__name__", "function")
     elif named(strategy) not in STRATEGIES:
         rule = load_strategy(named(strategy), STRATEGIES)
-    fit = fit if fit is not None else RESPONSE_MODEL if strategy == "auto" else POWER_LAW
+    fit = fit if fit is not None else default_fit(strategy)
     if named(fit) not in FITS:
         raise UnknownFit(named(fit), FITS, where="fit")
     if fit == POWER_LAW:
@@ -254,8 +306,8 @@ def recommend(
     chosen: str | None = None
     others: dict[str, dict[str, int]] = {}
     try:
-        curves, warnings = fit_curves(spec, results)
-        reports = report_curves(spec, curves, budget, seed)
+        fitted = curves if curves is not None else FittedCurves(spec, results, seed)
+        reports, warnings = fitted.reports(budget), fitted.warnings
     except NotEnoughData:
         if rule is None and strategy not in BASELINES and posterior is None:
             raise
@@ -283,6 +335,11 @@ def recommend(
         warnings = (*identifiability_warnings(posterior, spending.demos, equal), *warnings)
         summary = summarize_posterior(posterior, budget, spending, others | _papers(spec, reports, budget))
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, summary, chosen)
+
+
+def default_fit(strategy: str) -> str:
+    """What a strategy follows unless the caller says otherwise."""
+    return RESPONSE_MODEL if strategy == "auto" else POWER_LAW
 
 
 def gains_of(spec: StudySpec, reports: Sequence[CurveReport], budget: int) -> list[float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from factored_scaling.core.curves import Curve, Floats, Refits, refit
+from factored_scaling.core.curves import Curve, Floats
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import wilson
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -40,20 +41,18 @@ _STEPS = 80  # points along a drawn curve
 
 @dataclass(frozen=True)
 class Panel:
-    """One curve ready to be drawn: its colour and its uncertainty."""
+    """One curve ready to be drawn, with its colour."""
 
     report: CurveReport
     budget: int
     colour: str
-    refits: Refits
-    # the curve's place among the refits
-    place: int
 
     @property
     def end(self) -> int:
         """|D_c| + K: how far the curve is drawn."""
         return self.report.curve.combination.size + self.budget
 
+    @cached_property
     def sizes(self) -> Floats:
         """Where the curve is evaluated: over what was fitted, then on to the end, with |D_c| one of the places."""
         curve = self.report.curve
@@ -63,20 +62,20 @@ class Panel:
         fitted = np.linspace(min(first, size), size, _STEPS)
         return np.concatenate([fitted, np.linspace(size, self.end, _STEPS)[1:]])
 
-    def band(self, sizes: Floats) -> tuple[Floats, Floats]:
-        return self.refits.band(self.place, sizes)
+    @cached_property
+    def band(self) -> tuple[Floats, Floats]:
+        """Lower and upper edge of 95% of the refits at `sizes`."""
+        return self.report.band(self.sizes)
 
 
 def panels(spec: StudySpec, recommendation: Recommendation) -> list[Panel]:
     """Every curve of a recommendation, steepest first."""
-    curves = [report.curve for report in recommendation.curves]
-    if not curves:
+    if not recommendation.curves:
         raise NotEnoughData("no curves to draw", hint="a baseline without results has none")
-    refits = refit(curves)
     places = colour_places(spec, recommendation)
     return [
-        Panel(report, recommendation.budget, COLOURS[places[report.curve.combination.label]][0], refits, index)
-        for index, report in steepest_first(spec, recommendation)
+        Panel(report, recommendation.budget, COLOURS[places[report.curve.combination.label]][0])
+        for report in steepest_first(spec, recommendation)
     ]
 
 
@@ -114,9 +113,9 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     """Points with intervals, the fit solid where it was fitted and dashed beyond, and its band."""
     curve, colour = panel.report.curve, panel.colour
     size, end = curve.combination.size, panel.end
-    sizes = panel.sizes()
+    sizes = panel.sizes
     fitted = np.array([curve.at(n) for n in sizes])
-    low, high = panel.band(sizes)
+    low, high = panel.band
     axes.fill_between(sizes, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
     inside = sizes <= size
     line: dict[str, Any] = {"color": colour, "linewidth": 2.0, "zorder": 3}
@@ -145,9 +144,8 @@ def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
     values: list[float] = []
     for panel in every:
         curve = panel.report.curve
-        sizes = panel.sizes()
-        low, high = panel.band(sizes)
-        values += [float(low[-1]), float(high[-1]), curve.at(float(sizes[0])), curve.at(panel.end)]
+        low, high = panel.band
+        values += [float(low[-1]), float(high[-1]), curve.at(float(panel.sizes[0])), curve.at(panel.end)]
         for score, trials in zip(curve.points.score, curve.points.trials, strict=True):
             interval = wilson(score, trials) if trials else None
             values += [interval.low, interval.high] if interval else [score]

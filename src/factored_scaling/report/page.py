@@ -140,7 +140,7 @@ def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
     cards = []
     for number, panel in enumerate(drawn):
         report = panel.report
-        low, high = panel.band(panel.sizes()[-1:])
+        low, high = (float(edge[-1]) for edge in panel.band)
         cards.append(
             {
                 "label": label_words(report.curve.combination.factors),
@@ -149,7 +149,7 @@ def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
                 "predicted": percent(report.predicted, 1),
                 "gain": gain_points(report.now, report.predicted),
                 "flat": report.slope == 0,
-                "range": f"{100 * low[0]:.0f}–{100 * high[0]:.0f}%" if high[0] - low[0] > 1e-9 else "",
+                "range": f"{100 * low:.0f}–{100 * high:.0f}%" if high - low > 1e-9 else "",
                 "best": percent(report.best),
                 "size": report.curve.combination.size,
                 "end": panel.end,

@@ -87,11 +87,10 @@ def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str,
     return tuple(reports[index].curve.combination.label for index in chosen)
 
 
-def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[tuple[int, CurveReport]]:
-    """The curves with their declared place, steepest first."""
+def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[CurveReport]:
+    """The curves, steepest first."""
     gains = gains_of(spec, recommendation.curves, recommendation.budget)
-    order = sorted(range(len(gains)), key=lambda index: -gains[index])
-    return [(index, recommendation.curves[index]) for index in order]
+    return [recommendation.curves[index] for index in sorted(range(len(gains)), key=lambda index: -gains[index])]
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from factored_scaling.core.results import Results, Row, distinct
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Score, known_result
+from factored_scaling.core.trials import Result, Score, known_result
 from factored_scaling.model.recommend import Recommendation
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ class RunLine:
     score: Score | None = None
     # keys as in results.csv: one factor, several joined by `+`, or `*`
     by_factor: Mapping[str, Score] = field(default_factory=dict)
+
+    def with_result(self, result: Result) -> RunLine:
+        """The same policy with its scores."""
+        by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
+        return replace(self, score=result.overall, by_factor=by_factor)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,6 @@ def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
     lines = []
     for number, ((demos, seed), rows) in enumerate(groups.items(), start=1):
         result = known_result((row.factor, row.score, row.trials) for row in rows)
-        by_factor = {"+".join(factor): score for factor, score in result.by_factor.items()}
         named = dict(zip(spec.names, demos, strict=True))
-        lines.append(RunLine(f"policy {number}", named, seed, "measured", result.overall, by_factor))
+        lines.append(RunLine(f"policy {number}", named, seed, "measured").with_result(result))
     return tuple(lines)

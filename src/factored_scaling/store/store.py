@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -50,6 +52,12 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
+class _Moment(threading.local):
+    """The transaction in which a thread reads everything at once, if it does."""
+
+    connection: Connection | None = None
+
+
 class Store:
     """Every method is one transaction: it happens as a whole, and what it wrote is on disk when it returns.
 
@@ -61,6 +69,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         """Use `Store.open`."""
         self._database = database
+        self._moment = _Moment()
 
     @classmethod
     def open(
@@ -134,10 +143,35 @@ class Store:
         """Whether the file or its folder may not be written to: what reads works, what writes is an error."""
         return self._database.read_only
 
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Everything that this thread reads inside the block is as of one moment: one transaction for all of it.
+
+        Write outside the block: what is written inside is not seen by later reads of the block.
+        """
+        if self._moment.connection is not None:
+            yield
+            return
+        with self._database.reading() as connection:
+            self._moment.connection = connection
+            try:
+                yield
+            finally:
+                self._moment.connection = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """The transaction of `one_moment`, or one of its own."""
+        if self._moment.connection is not None:
+            yield self._moment.connection
+            return
+        with self._database.reading() as connection:
+            yield connection
+
     def _read(
         self, look: Callable[Concatenate[Connection, Given], Answer], *given: Given.args, **named: Given.kwargs
     ) -> Answer:
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return look(connection, *given, **named)
 
     def _write(
@@ -371,12 +405,12 @@ class Store:
 
     def queue(self, evaluation: int) -> list[QueuedTrial]:
         """The evaluation's trials in the order to run them, all as of one moment."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return queue.read(connection, self._database.now(connection), evaluation)
 
     def queued_trial(self, evaluation: int, code: str) -> QueuedTrial:
         """One trial by its code."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return queue.of_code(connection, self._database.now(connection), evaluation, code)
 
     def queue_summary(self, evaluation: int, operator: str, recent: int) -> QueueSummary:
@@ -384,7 +418,7 @@ class Store:
 
         With the moments at which the `recent` latest trials were scored or left out.
         """
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return queue_summary.summary(connection, self._database.now(connection), evaluation, operator, recent)
 
     def entries(self, evaluation: int) -> list[EntryRow]:
@@ -424,7 +458,7 @@ class Store:
 
     def unsettled_trials(self, study: int) -> dict[int, list[Trial]]:
         """What is scored in evaluations that are not closed yet, by run id."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return queue.unsettled(connection, self._database.now(connection), study)
 
     # --- documents

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from factored_scaling.core.proxy import KS, ProxyScore, RankAgreement, proxy_scores, rank_agreement
 from factored_scaling.core.results import Results, Row
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.store import RunRow
 from factored_scaling.store.documents import SIMILARITY
-from factored_scaling.study import Study
+
+if TYPE_CHECKING:
+    from factored_scaling.study import Study
 
 
 def proxy_of_runs(study: Study, k: int = 1) -> list[tuple[RunRow, ProxyScore]]:
     """Every run with its stand-in score, normalised once over all of them."""
     if k not in KS:
         raise InvalidInput(f"k = {k} was not kept", where="proxy", hint=f"one of {', '.join(map(str, KS))}")
-    kept = {document.key: document.body for document in study.store.documents(study.id, SIMILARITY)}
-    runs = [run for run in study.runs() if run.digest in kept]
+    with study.store.one_moment():
+        kept = {document.key: document.body for document in study.store.documents(study.id, SIMILARITY)}
+        runs = [run for run in study.runs() if run.digest in kept]
     if not runs:
         raise NotEnoughData(
             "no run has kept its similarities",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,19 @@ from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Measurement, Tally, tally
+from factored_scaling.core.trials import Measurement, Tally
 from factored_scaling.errors import FscError, InvalidInput, StudyExists, StudyMissing, UnknownFactor
-from factored_scaling.model.hindsight import Hindsight, hindsight
-from factored_scaling.model.posterior import Posterior, fit_posterior
-from factored_scaling.model.recommend import Recommendation, fit_curves, recommend
+from factored_scaling.model.hindsight import Hindsight
+from factored_scaling.model.posterior import Posterior
+from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.runner.outcomes import Outcome, check_factors
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
+from factored_scaling.store.documents import REMIX
 from factored_scaling.study.display import describe, differences, study_html, to_frame
-from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured, rows_of
+from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured
+from factored_scaling.study.proxy import proxy_results
+from factored_scaling.study.snapshot import Record, Snapshot
 
 if TYPE_CHECKING:  # opening a study loads no backend
     import pandas
@@ -300,49 +303,45 @@ class Study(RunQueue):
 
         return self.store.import_means(self.id, round_.index, match)
 
-    def results(self, partial: bool = False, runs: Sequence[RunRow] | None = None) -> Results:
-        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`.
+    def snapshot(self, partial: bool = False, proxy: int | None = None) -> Snapshot:
+        """The study at this moment, read in one transaction; recommendations and reports are computed from it.
 
-        `runs` are those of the study, where they were read just before.
+        Scores of runs that are not finished are left out unless `partial`. With `proxy`, the snapshot also holds
+        FSC-Proxy's scores of the `proxy` (1, 5, 10) nearest.
         """
-        return Results(tuple(row for _, rows in self._measured(partial, runs) for row in rows))
+        with self.store.one_moment():
+            record = Record.read(self.store, self.id)
+            weights = self.store.document(self.id, REMIX, "weights")
+            offline = None if proxy is None else proxy_results(self, proxy)
+        rows = tuple(row for _, rows in record.rows(partial) for row in rows)
+        learned = None if weights is None else dict(weights["weights"])
+        last = record.rounds[-1]
+        return Snapshot(self._spec_in(last), Results(rows), learned, offline, last.dataset, record)
+
+    def results(self, partial: bool = False) -> Results:
+        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
+        return self.snapshot(partial).results
 
     def hindsight(self) -> Hindsight | None:
         """The last round as predicted from earlier scores, and its outcome; None while either is unknown."""
-        rounds = self.store.rounds(self.id)
-        if len(rounds) == 1:
-            return None
-        earlier: list[Row] = []
-        later: list[Row] = []
-        for run, rows in self._measured(partial=False):
-            (earlier if run.rounds[0] < rounds[-1].index else later).extend(rows)
-        before = rounds[-2].spec
-        return hindsight(before, Results(tuple(earlier)), self.spec, Results(tuple(later)))
+        return self.snapshot().hindsight
 
-    def _measured(self, partial: bool, runs: Sequence[RunRow] | None = None) -> Iterator[tuple[RunRow, list[Row]]]:
-        tallies, means = self.store.tallies(self.id), self.store.study_scores(self.id)
-        scored = self.store.unsettled_trials(self.id) if partial else {}
-        for run in self.runs() if runs is None else runs:
-            if partial or run.state == "done":
-                told = [*tallies.get(run.id, []), *tally(scored.get(run.id, []))]
-                yield run, rows_of(run, told, means.get(run.id, []))
-
-    def unfinished(self, runs: Sequence[RunRow] | None = None) -> list[RunRow]:
-        """Runs that have some scores but are not finished. `runs` as in `results`."""
-        scored, every = self.store.unsettled_trials(self.id), self.runs() if runs is None else runs
-        return [run for run in every if (run.trials or run.scores or run.id in scored) and run.state != "done"]
+    def unfinished(self) -> list[RunRow]:
+        """Runs that have some scores but are not finished."""
+        return Record.read(self.store, self.id).unfinished
 
     def fit(self) -> tuple[Curve, ...]:
         """One curve per combination."""
-        return fit_curves(self.spec, self.results())[0]
+        return self.snapshot().curves.curves
 
     def recommend(self, budget: int, strategy: str = "auto", fit: str | None = None, **options: Any) -> Recommendation:
         """How many demonstrations of each factor to collect next."""
-        return recommend(self.spec, self.results(), budget, strategy, fit, **options)
+        now = self.snapshot()
+        return recommend(now.spec, now.results, budget, strategy, fit, **options)
 
     def posterior(self, seed: int = 0) -> Posterior:
         """The response model, fitted to the study's results. The same seed gives the same samples."""
-        return fit_posterior(self.spec, self.results(), seed=seed)
+        return self.snapshot().posterior(seed)
 
     def to_frame(self) -> pandas.DataFrame:
         """Every run with its scores as a pandas data frame: one row per run and factor that was varied in its trials.
@@ -350,7 +349,7 @@ class Study(RunQueue):
         Columns: `run`, `round`, `state`, `seed`, `demos:NAME` per factor, `factor` (as in results.csv), `score`,
         `trials` and the ends `low` and `high` of the 95% interval. Runs without scores have one row.
         """
-        return to_frame(self.spec.names, self._measured(partial=True))
+        return to_frame(self.spec.names, Record.read(self.store, self.id).rows(partial=True))
 
     def plot_curves(self, budget: int = 100) -> list[Axes]:
         """Draw every fitted curve with its points and 95% band up to `budget` more demonstrations; one Axes each."""

@@ -8,11 +8,9 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import wilson
-from factored_scaling.model.posterior import Posterior, fit_posterior
-from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation, recommend
+from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation
 from factored_scaling.report.figures import Panel, panels, shared_limits
 from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import (
@@ -25,7 +23,8 @@ from factored_scaling.report.words import (
     plain,
     strategy_words,
 )
-from factored_scaling.study import Study
+from factored_scaling.store.documents import REMIX
+from factored_scaling.study import Snapshot, Study
 
 LARGEST_BUDGET = 100_000
 _KEPT = 256  # answers; moving the slider back and forth costs nothing
@@ -48,20 +47,16 @@ class Curves:
         self.study = study
         self._lock = threading.Lock()  # one computation at a time: a second asker finds the first one's answer
         self._stamp: Hashable = None
-        self._measured: tuple[StudySpec, Results, dict[str, float] | None] | None = None
-        self._posterior: Posterior | None = None
+        self._snapshot: Snapshot | None = None
         self._answers: OrderedDict[tuple[int, str], dict[str, Any]] = OrderedDict()
 
     def answer(self, budget: int, strategy: str) -> dict[str, Any]:
         """The page's content for a budget and a strategy, as plain data. Raises what `recommend` raises."""
         with self._lock:
-            spec, results, weights = self._snapshot()
+            now = self._now()
             known = self._answers.get((budget, strategy))
             if known is None:
-                if strategy == "auto" and self._posterior is None:
-                    self._posterior = fit_posterior(spec, results)
-                found = recommend(spec, results, budget, strategy, weights=weights, posterior=self._posterior)
-                known = self._answers[budget, strategy] = content(spec, found)
+                known = self._answers[budget, strategy] = content(now.spec, now.recommend(budget, strategy))
                 while len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
             self._answers.move_to_end((budget, strategy))
@@ -70,23 +65,21 @@ class Curves:
     @property
     def strategies(self) -> tuple[str, ...]:
         """The rules to choose from; Re-Mix only when its weights are there."""
-        weights = self.study.store.document(self.study.id, "remix", "weights")
-        every = STRATEGIES
-        return tuple(name for name in every if name != "remix" or weights is not None)
+        weights = self.study.store.document(self.study.id, REMIX, "weights")
+        return tuple(name for name in STRATEGIES if name != "remix" or weights is not None)
 
-    def _snapshot(self) -> tuple[StudySpec, Results, dict[str, float] | None]:
+    def _now(self) -> Snapshot:
+        """A snapshot that is as new as what was finished last; called with the lock held."""
         store, study = self.study.store, self.study.id
-        spec, done = self.study.spec, tuple(run.id for run in store.outline(study) if run.state == "done")
-        document = self.study.store.document(self.study.id, "remix", "weights")
-        weights = None if document is None else dict(document["weights"])
-        # the trials of a run that is done never change; means may be added
-        stamp = (str(spec.to_mapping()), done, store.counts(study)[1], str(weights))
-        if self._measured is None or stamp != self._stamp:
-            self._answers.clear()
-            self._posterior = None
-            self._measured = (spec, self.study.results(), weights)
-            self._stamp = stamp
-        return self._measured
+        with store.one_moment():
+            done = tuple(run.id for run in store.outline(study) if run.state == "done")
+            weights = store.document(study, REMIX, "weights")
+            # the trials of a run that is done never change; means may be added
+            stamp = (str(self.study.spec.to_mapping()), done, store.counts(study)[1], str(weights))
+            if self._snapshot is None or stamp != self._stamp:
+                self._answers.clear()
+                self._snapshot, self._stamp = self.study.snapshot(), stamp
+        return self._snapshot
 
 
 def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
@@ -116,8 +109,7 @@ def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
 def _curve(panel: Panel) -> dict[str, Any]:
     report = panel.report
     curve = report.curve
-    sizes = panel.sizes()
-    low, high = panel.band(sizes)
+    sizes, (low, high) = panel.sizes, panel.band
     now = percent(report.now, 1)
     span = f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}% in 95% of refits, " if high[-1] - low[-1] > 1e-9 else ""
     return {

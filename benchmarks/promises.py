@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,12 @@ import numpy as np
 
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
 from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
 from factored_scaling.io.files import read_results, read_study
 from factored_scaling.model.estimate import LEVELS, MODEL_ERROR
 from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.prior import Floats
-from factored_scaling.model.recommend import predicted_score, recommend
+from factored_scaling.model.recommend import CurveReport, recommend
 
 HOME = Path(__file__).resolve().parent.parent
 STUDIES = {
@@ -62,6 +63,24 @@ def promises(folder: Path) -> Iterator[Promise]:
                 promised = predicted_score(spec, curves, line.allocation)
                 assert promised is not None
                 yield _promise(posterior, line, promised)
+
+
+def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:
+    """What the curves together say of an allocation: the score now plus every curve's own gain.
+
+    Exact for an allocation to one combination, where it is that curve's prediction. Otherwise the gains are added,
+    which the method does not claim and data of one factor that help another can break; None where curves overlap.
+    """
+    if not reports or spec.construction == "pair":
+        return None
+    spent = [sum(allocation[name] for name in report.curve.combination.factors) for report in reports]
+    total = sum(spent)
+    if total == 0:
+        return None
+    now = sum(count * report.now for count, report in zip(spent, reports, strict=True)) / total
+    sizes = [report.curve.combination.size for report in reports]
+    gain = sum(r.curve.at(size + count) - r.now for r, size, count in zip(reports, sizes, spent, strict=True))
+    return min(1.0, max(0.0, now + gain))
 
 
 def _promise(posterior: Posterior, line: OutcomeLine, by_curves: float) -> Promise:

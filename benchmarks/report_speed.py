@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from factored_scaling import Study, StudySpec, Trial
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.machine import processor
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def make_study(folder: Path, factors: tuple[str, ...], construction: str, seeds:
     """A study whose scores follow a smooth rule; returns how many policies it has."""
     spec = StudySpec(dict.fromkeys(factors, 30), construction=construction, seeds=seeds, name="speed")
     folder.mkdir(parents=True)
-    write_spec(spec, folder / "study.yaml")
+    write_study(spec, folder / "study.yaml")
     rng, steep = np.random.default_rng(0), np.linspace(0.02, 0.14, len(factors))
     with Study.create(spec, folder / "study.db") as study:
         while runs := study.ask():

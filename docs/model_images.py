@@ -25,15 +25,16 @@ POLICIES, BUDGET = 6, 100
 SHOWN = 40  # samples in the picture of samples
 
 
-def known_world() -> tuple[World, StudySpec, Recommendation]:
-    """A world, the study that somebody in it would have run, and the answer."""
+def known_world() -> tuple[World, StudySpec, Results, Recommendation]:
+    """A world, the study that somebody in it would have run, its scores, and the answer."""
     world = draw_world(FAMILY, FACTORS, INDEX, SEED)
     spec = StudySpec(dict.fromkeys(world.factors, 30), world.setting.nominal, "screen", policies=POLICIES)
     rows: list[dict[str, Any]] = []
     for run in plan(spec):
         measured = measure(world, run.demos, REGIMES["simulation"])
         rows += policy_rows(world, measured, {"demos": run.demos, "seed": 0})
-    return world, spec, recommend(spec, Results.from_rows(rows), BUDGET)
+    results = Results.from_rows(rows)
+    return world, spec, results, recommend(spec, results, BUDGET)
 
 
 def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
@@ -44,13 +45,10 @@ def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
         demos = np.repeat(world.now[None, :], len(curve.demos), axis=0)
         demos[:, index] = curve.demos
         axes.plot(curve.demos, world.score(demos), color=INK, linewidth=1.2, dashes=(1, 1.5), zorder=6)
-        axes.plot(
-            curve.demos, world.factor_success(demos)[:, index], color=INK, linewidth=0.8, dashes=(1, 1.5), zorder=6
-        )
     return figure
 
 
-def samples(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
+def samples(world: World, spec: StudySpec, results: Results, answer: Recommendation) -> Figure:
     """Posterior samples: success on the trials of the factor that is given most."""
     said = answer.summary
     assert said is not None
@@ -64,8 +62,9 @@ def samples(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
     colour = COLOURS[factor_places(spec, answer)[name]][0]
     axes.plot(places, said.posterior.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
     axes.plot(places, world.factor_success(demos)[:, index], color=INK, linewidth=1.6, dashes=(1, 1.5))
-    for n, score, _, _ in said.measured(name):
-        axes.plot([n], [score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
+    for row in results.rows:
+        if row.factor == (name,) and row.demos is not None:
+            axes.plot([row.demos[name]], [row.score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
     dress_axes(axes, 30, 30 + BUDGET, (0.0, 1.0))
     text = f"success on trials of {name.replace('_', ' ')}, over its demonstrations"
     axes.annotate(
@@ -75,9 +74,9 @@ def samples(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
 
 
 def make(folder: Path = DOCS / "images") -> None:
-    world, spec, answer = known_world()
+    world, spec, results, answer = known_world()
     save_figure(expected(world, spec, answer), folder / "model-expected.png", 110)
-    save_figure(samples(world, spec, answer), folder / "model-samples.png", 110)
+    save_figure(samples(world, spec, results, answer), folder / "model-samples.png", 110)
     allocation = np.array([answer.allocation[name] for name in spec.names])
     said = answer.summary
     assert said is not None

@@ -53,7 +53,9 @@ from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError
 from factored_scaling.io.atomic import write_whole
 from factored_scaling.machine import limit_threads
-from factored_scaling.model.recommend import predicted_score, recommend
+from factored_scaling.model.posterior import fit_posterior
+from factored_scaling.model.recommend import recommend
+from factored_scaling.model.summary import compare
 from factored_scaling.policies.capacity import check_device
 from factored_scaling.policies.checkpoint import is_intact
 from factored_scaling.policies.diffusion import NAME, load_policy
@@ -480,19 +482,16 @@ def loop(options: argparse.Namespace, lab: Lab, hall: Hall, files: Files) -> Non
         if missing and not options.partial and not done.issuperset(asked):
             told = f"seed {seed}: {missing} of the study's {len(wanted)} policies are not measured"
             raise SystemExit(f"{told}: `study` first, or --partial to order by what is there")
+        posterior = None if done.issuperset(asked) else fit_posterior(room.spec, files.results(seed))
         for budget in options.budgets:
             for method in options.rules:
-                if (str(seed), str(budget), method) in done:
+                if posterior is None or (str(seed), str(budget), method) in done:
                     continue
                 strategy, fit = RULES[method]
                 answer = recommend(room.spec, files.results(seed), budget, strategy, fit)
-                predicted = (
-                    answer.summary.predicted.mean
-                    if answer.summary is not None
-                    else predicted_score(room.spec, answer.curves, answer.allocation)
-                )
+                predicted = compare(posterior, budget, answer.allocation).predicted.mean
                 row = {"task": options.task, "demos": options.demos, "seed": seed, "budget": budget, "method": method}
-                row["predicted"] = "" if predicted is None else f"{predicted:.4f}"
+                row["predicted"] = f"{predicted:.4f}"
                 row |= {f"collect:{name}": count for name, count in answer.allocation.items()}
                 orders[seed][tuple(answer.allocation.values())].append(row)
                 say(f"seed {seed}, K = {budget}, {method}:", answer.allocation, "predicted", row["predicted"])

@@ -43,7 +43,8 @@ def test_the_response_model_weighs_proxy_scores_beside_trials(fsc: Fsc, similar:
     assert alone["response_model"]["alternatives"]["best"]["allocation"]["light"] > 5
     assert "no trial was scored: predicted success comes from the prior" in alone["warnings"][0]
     text = fsc("recommend", similar, "--budget", "10", "--proxy", "5").stdout
-    assert "Recommending an equal split: no other allocation has a 60% chance of matching it.\n" in text
+    assert "Recommending an equal split: the best alternative (" in text
+    assert "fsc next" not in text, "it knows no proxy"
     for run in range(1, 6):
         assert fsc("record", similar, str(run), *"1110", "--done").returncode == 0
     both = json.loads(fsc("recommend", similar, "--budget", "10", "--proxy", "5", "--json").stdout)

@@ -15,6 +15,7 @@ from factored_scaling.core.spec import Factor
 from factored_scaling.errors import NotEnoughData, UnknownFactor
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import STRATEGIES
+from factored_scaling.model.text import versus_equal_sentence
 
 FOUR = StudySpec(
     {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30},
@@ -83,11 +84,9 @@ def test_every_number_of_the_sentence_stands_in_the_json() -> None:
     predicted, others = data["response_model"]["predicted"], data["response_model"]["alternatives"]
     given = ", ".join(f"{count} {name}" for name, count in data["allocation"].items() if count)
     means = [100 * entry["mean"] for entry in (predicted, others["equal"], others["top"])]
-    digits = int(round(means[0]) in (round(means[1]), round(means[2])))
     assert answer.sentence == (
-        f"collect {given}: predicted success {means[0]:.{digits}f}% ({100 * predicted['low']:.0f}–"
-        f"{100 * predicted['high']:.0f}); an equal split: {means[1]:.{digits}f}%; "
-        f"the paper's Top: {means[2]:.{digits}f}%"
+        f"Collect {given}. Predicted success: {means[0]:.1f}% ({100 * predicted['low']:.0f}–"
+        f"{100 * predicted['high']:.0f}); an equal split: {means[1]:.1f}%; the paper's Top: {means[2]:.1f}%."
     )
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
@@ -101,11 +100,12 @@ def test_an_allocation_that_is_not_likely_enough_to_match_an_equal_split_is_an_a
     assert best["mean"] >= data["predicted"]["mean"] == data["alternatives"]["equal"]["mean"]
     assert best["probability_at_least_equal"] < REQUIRED_PROBABILITY
     assert data["probability_at_least_equal"] == 1.0
+    assert answer.summary is not None
     given = ", ".join(f"{count} {name}" for name, count in best["allocation"].items() if count)
-    chance = f"{100 * best['probability_at_least_equal']:.0f}% chance of matching an equal split"
-    assert answer.sentence.endswith(
-        f"; the best alternative, {given}: {100 * best['mean']:.1f}% ({chance}, 60% required)"
-    )
+    chance = f"{100 * best['probability_at_least_equal']:.0f}% chance of matching it (60% required)"
+    text = versus_equal_sentence(answer.summary)
+    assert f"the best alternative ({given}: {100 * best['mean']:.1f}%) has only a {chance}; difference " in text
+    assert data["gain_over_equal"]["mean"] == pytest.approx(-data["versus"]["best"]["mean"])
     assert "; an equal split:" not in answer.sentence
     clear = recommend(FOUR, CLEAR, budget=100)
     assert clear.summary is not None

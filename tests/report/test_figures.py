@@ -21,6 +21,7 @@ from factored_scaling.report.style import (
     COLOURS,
     REST,
     colour_places,
+    factor_places,
     funded_labels,
     save_figure,
     undrawable,
@@ -66,9 +67,9 @@ def test_panels_come_steepest_first_with_their_own_colours() -> None:
     slopes = [panel.report.slope for panel in drawn]
     assert slopes == sorted(slopes, reverse=True)
     assert slopes[0] != answer.curves[0].slope  # the declared order is another one
-    declared = [combination.label for combination in spec.combinations()]
-    for panel in drawn:
-        assert panel.colour == COLOURS[declared.index(panel.report.curve.combination.label)][0]
+    for panel in drawn:  # one colour per factor; a group has its first one's
+        assert panel.colour == COLOURS[spec.names.index(panel.report.curve.combination.factors[0])][0]
+    assert len(set(factor_places(spec, answer).values())) == len(spec.names)
 
 
 def test_points_have_wilson_intervals_and_seeds_stand_side_by_side() -> None:

@@ -21,7 +21,7 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import OutcomeRow, ReportInput, RunLine, curves_figure, render, write_report
 
-SECTIONS = ["allocation", "curves", "strategies", "diagnostics", "runs", "warnings", "method"]
+SECTIONS = ["allocation", "strategies", "curves", "runs", "warnings", "method"]
 VOID = {"meta", "link", "br", "hr", "img", "input", "col", "use", "path"}
 
 
@@ -82,7 +82,7 @@ def group_text(group: ReportInput) -> str:
 def test_sections_stand_in_order_and_ids_are_unique(group_text: str) -> None:
     page = Page(group_text)
     sections = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
-    assert sections == [*SECTIONS[:-1], "outcome", SECTIONS[-1]]
+    assert sections == ["outcome", *SECTIONS]
     assert len(set(page.ids)) == len(page.ids)
     targets = re.findall(r'(?:href="#|url\(#)([^")]+)', group_text)
     assert targets
@@ -114,8 +114,8 @@ def test_the_answer_is_told_first(group: ReportInput, group_text: str) -> None:
     steepest = max(headline.curves, key=lambda curve: curve.slope)
     words = page.words
     assert "Collect 50 camera pose and 50 distractor demos." in words
-    gain = round(100 * (steepest.predicted - steepest.now))
-    assert f"Their curve predicts +{gain} points, from {steepest.now:.1%} to {steepest.predicted:.1%}." in words
+    gain = 100 * (steepest.predicted - steepest.now)
+    assert f"Their curve predicts +{gain:.1f} points, from {steepest.now:.1%} to {steepest.predicted:.1%}." in words
     assert words.index("Collect 50") < words.index("What to collect")
     assert "A note." in words
 
@@ -140,9 +140,7 @@ def test_every_number_needed_to_recompute_is_there(group: ReportInput, group_tex
 
 
 def test_the_strategies_stand_side_by_side_with_their_numbers(group: ReportInput, group_text: str) -> None:
-    strategies = group_text[
-        group_text.index('<section id="strategies"') : group_text.index('<section id="diagnostics"')
-    ]
+    strategies = group_text[group_text.index('<section id="strategies"') : group_text.index('<section id="curves"')]
     amounts = [int(value) for value in re.findall(r'class="amount">(\d+)<', strategies)]
     assert amounts == [n for answer in group.recommendations.values() for n in answer.allocation.values()]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.report.cases import VISUAL, study
 
@@ -11,37 +9,22 @@ from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import known_score
 from factored_scaling.model.recommend import recommend
+from factored_scaling.model.text import choice_sentence, difference_text, percent, versus_equal_sentence
 from factored_scaling.report.values import run_lines
 from factored_scaling.report.words import (
     answer,
     demo_words,
-    gain_points,
     gain_words,
     listed,
     meaning,
-    percent,
     plain,
     score_words,
     strategy_words,
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"), [(0.614, 0, "61%"), (0.614, 1, "61.4%"), (1.0, 0, "100%"), (-0.0001, 0, "0%")]
-)
-def test_percent(value: float, digits: int, text: str) -> None:
-    assert percent(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    ("now", "later", "text"), [(0.61, 0.70, "+9"), (0.61, 0.617, "+0.7"), (0.5, 0.5, "±0"), (0.7, 0.61, "−9")]
-)
-def test_gains(now: float, later: float, text: str) -> None:
-    assert gain_points(now, later) == text
-
-
 def test_gain_words() -> None:
-    assert gain_words(0.612, 0.704) == "61.2% to 70.4%, +9 points"
+    assert gain_words(0.612, 0.704) == "61.2% to 70.4%, +9.2 points"
     assert gain_words(0.612, 0.612) == "61.2%, flat"
 
 
@@ -89,17 +72,31 @@ def test_auto_says_why() -> None:
     assert given.summary is not None
     likely = max(given.summary.curves, key=lambda curve: curve.best)
     text = strategy_words(given)
-    assert f"Best single factor: {plain(likely.factor)}, with a probability of {percent(likely.best)}." in text
+    assert "Decided by the response model." in text
+    assert f"Best single factor: {plain(likely.factor)}, with a probability of {percent(likely.best, 0)}." in text
     assert f"Expected regret of acting now: {100 * given.regret:.1f} points." in text
-    assert "Best single factor" not in strategy_words(recommend(spec, results, 100, "top"))
+    assert choice_sentence(given.summary) in text
     what, why = answer(spec, given)
     assert what.startswith("Collect ")
-    digits = given.summary.digits
     low, high = given.prediction.interval(0.95)
     mean, equal = given.prediction.mean, given.summary.alternatives["equal"][1]
-    assert why.startswith(f"Predicted success: {percent(mean, digits)} ({100 * low:.0f}–{100 * high:.0f})")
-    assert f"; an equal split: {percent(equal.mean, digits)}" in why
-    assert why.endswith(f" {percent(given.probability_at_least_equal)} likely to match or beat an equal split.")
+    assert why.startswith(f"Predicted success: {percent(mean)} ({100 * low:.0f}–{100 * high:.0f})")
+    assert f"; an equal split: {percent(equal.mean)}" in why
+    assert why.endswith(versus_equal_sentence(given.summary))
+    assert "likely to match or beat an equal split; difference +" in why
+
+
+def test_another_rule_says_what_decided_and_what_the_response_model_says_of_it() -> None:
+    spec, results = study()
+    given, top = recommend(spec, results, 100), recommend(spec, results, 100, "top")
+    assert given.summary is not None
+    text = strategy_words(top, given.summary.compare(top.allocation))
+    assert "Decided by the paper's curves; " in text
+    predicted = given.summary.alternatives["top"][1]
+    assert f"Predicted success by the response model: {percent(predicted.mean)} (" in text
+    assert "% likely to match or beat an equal split; difference " in text
+    assert "Best single factor" not in text
+    assert "Decided by the rule alone" in strategy_words(recommend(spec, results, 100, "equal"))
 
 
 THREE = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
@@ -120,10 +117,11 @@ def test_an_equal_split_names_the_alternative_that_is_not_likely_enough_to_match
     assert chance is not None
     what, why = answer(spec, given)
     assert what == "Collect 30 demos of each of the 3 factors."
-    assert "; " not in why
+    assert "; an equal split:" not in why
+    assert "Recommending an equal split: the best alternative" in why
     assert why.endswith(
-        f" Recommending an equal split: the best alternative ({demo_words(demos)}, {percent(best.mean, 1)}) has only a "
-        f"{percent(chance)} chance of matching it (60% required)."
+        f" ({demo_words(demos)}: {percent(best.mean)}) has only a {percent(chance, 0)} chance of matching it (60% "
+        f"required); difference {difference_text(given.summary.gain_over_equal).replace(' (', ' points (')}."
     )
     assert strategy_words(given).startswith("90 in all: split evenly. ")
 
@@ -149,18 +147,6 @@ def test_run_lines_count_a_policy_that_is_listed_under_every_curve_once() -> Non
     rows = [{"combination": name, "n": 4, "score": 0.6, "trials": 50} for name in spec.names]
     (line,) = run_lines(spec, Results.from_rows(rows))
     assert line.score == known_score(0.6, 50)
-
-
-@pytest.mark.parametrize(
-    ("probability", "text"),
-    [(0.599609375, "59.9%"), (0.59999, "59.9%"), (0.594, "59%"), (0.6171875, "62%"), (0.6, "60%")],
-)
-def test_rounding_does_not_move_a_probability_across_the_required_one(probability: float, text: str) -> None:
-    given = recommend(THREE, unclear(THREE), 90)
-    assert given.summary is not None
-    given = replace(given, summary=replace(given.summary, best_probability=probability))
-    assert f"({text} chance of matching an equal split, 60% required)" in given.sentence
-    assert answer(THREE, given)[1].endswith(f"has only a {text} chance of matching it (60% required).")
 
 
 @pytest.mark.parametrize(

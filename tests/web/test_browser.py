@@ -445,11 +445,11 @@ def test_the_slider_moves_the_recommendation(
         assert page.url.endswith("curves?budget=35&strategy=top")
         chart = page.get_by_role("img").first
         chart.hover()
-        expect(page.locator(".tip:visible")).to_contain_text("demos:")
+        expect(page.locator(".readout:not(:empty)")).to_contain_text("demos:")
         page.mouse.move(0, 0)
         chart.focus()
         chart.press("ArrowRight")
-        expect(page.locator(".tip:visible")).to_contain_text("0 demos: measured")
+        expect(page.locator(".readout:not(:empty)")).to_contain_text("0 demos: measured")
         page.get_by_label("Strategy").select_option("auto")
         expect(page.get_by_text("Gain from each factor")).to_be_visible()
         expect(page.locator("#factors figure")).to_have_count(2)

@@ -21,7 +21,8 @@ from factored_scaling.core.trials import Result, result_of_tallies
 from factored_scaling.errors import InvalidInput
 from factored_scaling.io.files import write_study
 from factored_scaling.machine import limit_threads
-from factored_scaling.model.recommend import Recommendation, predicted_score, recommend
+from factored_scaling.model.recommend import Recommendation, recommend
+from factored_scaling.model.summary import compare
 from factored_scaling.progress import Progress
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.run import run_study
@@ -66,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a cell: its allocation, the predicted success and the measured one."""
+    """Outcome of a cell: its allocation, its success predicted by the response model, and the measured one."""
 
     cell: Cell
     recommendation: Recommendation
@@ -134,7 +135,8 @@ class Loop:
         """Collect every cell's allocation, train on it, measure. Cells with the same allocation share a policy."""
         answers = [self.recommend(cell) for cell in cells]
         with self.study() as study:
-            first, spec = study.dataset, study.spec
+            now = study.snapshot()
+            first, spec = study.dataset, now.spec
         most = {name: max(answer.allocation[name] for answer, _, _ in answers) for name in spec.names}
         start = self._first_episode + self.settings.demos
         new = self.lab.collect(most, start, self._progress)
@@ -150,8 +152,10 @@ class Loop:
             tallies = after.store.tallies(after.id, list(runs.values()))
             results = {cell: result_of_tallies(tallies.get(run, [])) for cell, run in runs.items()}
         return [
-            Outcome(cell, answer, _predicted(spec_, answer), results[cell])
-            for cell, (answer, spec_, _) in zip(cells, answers, strict=True)
+            Outcome(
+                cell, answer, compare(now.posterior(), cell.budget, answer.allocation).predicted.mean, results[cell]
+            )
+            for cell, (answer, _, _) in zip(cells, answers, strict=True)
         ]
 
     @property
@@ -206,10 +210,3 @@ class Loop:
             study.store.put_document(study.id, "remix", "weights", kept)
         weights: dict[str, float] = kept["weights"]
         return weights
-
-
-def _predicted(spec: StudySpec, answer: Recommendation) -> float | None:
-    """Predicted success of an allocation: by the response model where there is one, else by the curves."""
-    if answer.summary is not None:
-        return answer.summary.predicted.mean
-    return predicted_score(spec, answer.curves, answer.allocation)

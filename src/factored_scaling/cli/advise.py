@@ -12,15 +12,13 @@ import click
 
 from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.pool import VERB, Pool
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, print_warnings, say
+from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocation import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData
-from factored_scaling.model.estimate import SHOWN
 from factored_scaling.model.hindsight import Hindsight
-from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import (
     FITS,
     RESPONSE_MODEL,
@@ -30,6 +28,15 @@ from factored_scaling.model.recommend import (
     default_fit,
 )
 from factored_scaling.model.summary import ModelSummary
+from factored_scaling.model.text import (
+    LEVEL,
+    choice_sentence,
+    current_sentence,
+    percent,
+    points,
+    regret_sentence,
+    versus_equal_sentence,
+)
 
 if TYPE_CHECKING:
     from factored_scaling.study import Snapshot
@@ -213,12 +220,12 @@ def _print_answer(
         columns += [*(["success now"] if any(scored) else []), "gain if all", "P(best)"]
         for row, curve, known in zip(rows, answer.summary.curves, scored, strict=True):
             row += [percent(curve.now.mean) if known else "–"] if any(scored) else []
-            row += [f"{100 * curve.gain.mean:+.1f}", percent(curve.best)]
+            row += [points(curve.gain.mean), percent(curve.best, 0)]
     rule = answer.strategy if answer.chosen is None else f"{answer.strategy}: {answer.chosen}"
     rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.summary is not None:
-        _print_expected(answer, answer.summary, "collect" if held is None else VERB, proxy is None)
+        _print_expected(answer, answer.summary, "Collect" if held is None else VERB, proxy is None)
     if last is not None:
         print_text(f"Looking back: {last.sentence}.")
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))
@@ -252,30 +259,21 @@ def _placed(results: str | None, weights: Path | None) -> Iterator[None]:
 def _print_curves(reports: tuple[CurveReport, ...], budget: int) -> None:
     rows = []
     for report in reports:
-        gain = f"{100 * (report.predicted - report.now):+.1f}"
+        gain = points(report.predicted - report.now)
         a, b = f"{report.curve.a:.4g}", f"{report.curve.b:.4f}"
         label = report.curve.combination.label
-        rows.append([label, a, b, percent(report.now), percent(report.predicted), gain, percent(report.best)])
+        rows.append([label, a, b, percent(report.now), percent(report.predicted), gain, percent(report.best, 0)])
     print_table("Scaling curves", ["combination", "a", "b", "now", f"+{budget} demos", "gain", "P(best)"], rows)
 
 
 def _print_expected(answer: Recommendation, summary: ModelSummary, verb: str, measured: bool) -> None:
     """The answer in sentences; every number in them is in --json too. `fsc next` knows measured scores only."""
-    sentence = answer.say(verb)
-    print_text(f"{sentence[0].upper()}{sentence[1:]}.")
-    now = summary.now
-    interval = f"({100 * now.low:.0f}–{100 * now.high:.0f})"
-    print_text(f"Current success: {100 * now.mean:.0f}% {interval}. Intervals are {100 * SHOWN:.0f}%.")
-    if summary.is_equal:
-        required = f"no other allocation has a {100 * REQUIRED_PROBABILITY:.0f}% chance of matching it"
-        more = " `fsc next` says what measuring more would add." if measured else ""
-        print_text(f"Recommending an equal split: {required}.{more}")
-    elif summary.allocation != summary.alternatives["equal"][0]:
-        difference = answer.versus("equal")
-        low, high = difference.interval(SHOWN)
-        points = f"{100 * difference.mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
-        print_text(f"{summary.probability} likely to match or beat an equal split; difference {points}.")
-    print_text(f"Expected regret of acting now: {100 * summary.regret:.1f} points.")
+    print_text(answer.say(verb))
+    print_text(f"{current_sentence(summary)} Intervals are {LEVEL}.")
+    more = " `fsc next` says what measuring more would add." if summary.is_equal and measured else ""
+    print_text(f"{versus_equal_sentence(summary)}{more}")
+    print_text(choice_sentence(summary))
+    print_text(regret_sentence(summary))
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from dataclasses import replace
 import click
 
 from factored_scaling.cli.advise import results_argument
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, print_text, say
+from factored_scaling.cli.show import json_option, print_json, print_table, print_text, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.acquisition import Advice, Step, advise
-from factored_scaling.model.recommend import Recommendation, counted
+from factored_scaling.model.recommend import Recommendation
+from factored_scaling.model.text import counted, percent
 
 MARK = "←"
 

@@ -16,7 +16,7 @@ from factored_scaling.model.recommend import Recommendation
 if TYPE_CHECKING:
     from factored_scaling.study import Snapshot
 
-VERB = "add"  # episodes of a pool are there already
+VERB = "Add"  # episodes of a pool are there already
 
 
 @dataclass(frozen=True)

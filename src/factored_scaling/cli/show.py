@@ -171,4 +171,4 @@ def _cell(character: str) -> int:
 
 
 def _numeric(cell: str) -> bool:
-    return cell in ("", "–") or re.fullmatch(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+][0-9]+)?%?", cell) is not None
+    return cell in ("", "–") or re.fullmatch(r"[-+−]?[0-9][0-9,]*(\.[0-9]+)?(e[-+][0-9]+)?%?", cell) is not None

@@ -17,9 +17,10 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import NotEnoughData, UnknownName
 from factored_scaling.model.estimate import Estimate
 from factored_scaling.model.identifiability import identifiability_warnings
-from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior
+from factored_scaling.model.posterior import Choice, Posterior, fit_posterior
 from factored_scaling.model.strategies import Strategy, StrategyInput, load_strategy, tiers_of
 from factored_scaling.model.summary import ModelSummary, combination_gains, summarize_posterior
+from factored_scaling.model.text import counted, prediction_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +30,6 @@ RESPONSE_MODEL, POWER_LAW = "response-model", "power-law"
 FITS = (RESPONSE_MODEL, POWER_LAW)
 # With power-law curves `auto` takes Top when the best combination stands out with this probability, else All.
 STANDS_OUT = 0.8
-# Names of the alternatives to which a recommended allocation is compared.
-ALTERNATIVES = {"equal": "an equal split", "best": "the best alternative", "top": "the paper's Top"}
 
 
 class UnknownAlternative(UnknownName):
@@ -98,29 +97,12 @@ class Recommendation:
     @property
     def sentence(self) -> str:
         """What to collect and its predicted success; every number in it is in `to_mapping()` too."""
-        return self.say("collect")
+        return self.say("Collect")
 
     def say(self, verb: str) -> str:
         """The sentence with another verb, for demonstrations that exist already."""
-        action = f"{verb} {counted(self.allocation)}"
-        if self.summary is None:
-            return action
-        expected, digits = self.summary.predicted, self.summary.digits
-        others = [
-            self._other(name, demos, f"{100 * estimate.mean:.{digits}f}")
-            for name, (demos, estimate) in self.summary.alternatives.items()
-            if demos != self.allocation
-        ]
-        interval = f"({100 * expected.low:.0f}–{100 * expected.high:.0f})"
-        text = f"{action}: predicted success {100 * expected.mean:.{digits}f}% {interval}"
-        return "; ".join([text, *others])
-
-    def _other(self, name: str, demos: Mapping[str, int], mean: str) -> str:
-        if name != "best" or self.summary is None:
-            return f"{ALTERNATIVES[name]}: {mean}%"
-        required = f"{100 * REQUIRED_PROBABILITY:.0f}% required"
-        chance = f"{self.summary.probability} chance of matching an equal split, {required}"
-        return f"{ALTERNATIVES[name]}, {counted(demos)}: {mean}% ({chance})"
+        action = f"{verb} {counted(self.allocation)}."
+        return action if self.summary is None else f"{action} {prediction_sentence(self.summary)}"
 
     @property
     def prediction(self) -> Estimate:
@@ -304,7 +286,7 @@ def recommend(
     warnings: tuple[str, ...] = ()
     reports: tuple[CurveReport, ...] = ()
     chosen: str | None = None
-    others: dict[str, dict[str, int]] = {}
+    choice: Choice | None = None
     try:
         fitted = curves if curves is not None else FittedCurves(spec, results, seed)
         reports, warnings = fitted.reports(budget), fitted.warnings
@@ -315,7 +297,6 @@ def recommend(
         warnings = ()  # which policies lie on no curve matters to the curves alone
         choice = posterior.choose(budget)
         spending, even = choice.spending, choice.is_equal
-        others = choice.rejected
     else:
         gains = gains_of(spec, reports, budget) if posterior is None else combination_gains(posterior, budget)
         if strategy == "auto":
@@ -333,7 +314,8 @@ def recommend(
     if posterior is not None:
         equal = spending.demos == posterior.equal(budget).demos
         warnings = (*identifiability_warnings(posterior, spending.demos, equal), *warnings)
-        summary = summarize_posterior(posterior, budget, spending, others | _papers(spec, reports, budget))
+        others = {} if choice is None else choice.rejected
+        summary = summarize_posterior(posterior, budget, spending, others | _papers(spec, reports, budget), choice)
     return Recommendation(budget, strategy, fit, reports, spending.demos, warnings, spending.left, summary, chosen)
 
 
@@ -372,26 +354,3 @@ def evenly(allocation: Mapping[str, int]) -> str:
     """The adverb for an equal split, which caps, minimums, costs or a small budget can make uneven."""
     counts = allocation.values()
     return "evenly" if min(counts) > 0 and max(counts) - min(counts) <= 1 else "as evenly as possible"
-
-
-def counted(demos: Mapping[str, int]) -> str:
-    """'50 camera_pose, 50 distractor'."""
-    return ", ".join(f"{count} {name}" for name, count in demos.items() if count) or "nothing"
-
-
-def predicted_score(spec: StudySpec, reports: Sequence[CurveReport], allocation: Mapping[str, int]) -> float | None:
-    """Predicted score of an allocation by all curves together: the score now plus every curve's own gain.
-
-    Exact for an allocation to one combination, where it is that curve's prediction. Otherwise the gains are added,
-    which the method does not claim and which fails where data of one factor help another; None where curves overlap.
-    """
-    if not reports or spec.construction == "pair":
-        return None
-    spent = [sum(allocation[name] for name in report.curve.combination.factors) for report in reports]
-    total = sum(spent)
-    if total == 0:
-        return None
-    now = sum(count * report.now for count, report in zip(spent, reports, strict=True)) / total
-    sizes = [report.curve.combination.size for report in reports]
-    gain = sum(r.curve.at(size + count) - r.now for r, size, count in zip(reports, sizes, spent, strict=True))
-    return min(1.0, max(0.0, now + gain))

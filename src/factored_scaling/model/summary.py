@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from factored_scaling.core.allocation import Spending, inner_shares
 from factored_scaling.model.estimate import SHOWN, Estimate
-from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, probability_at_least
+from factored_scaling.model.posterior import Choice, Posterior, probability_at_least
 from factored_scaling.model.prior import Floats
 
 _STEPS = 25  # points along a drawn curve
@@ -49,13 +49,23 @@ def _band(estimates: Sequence[Estimate]) -> dict[str, list[float]]:
 
 
 class Measured(NamedTuple):
-    """A score on one factor's own trials: that factor's demonstrations in training, the score, and the trials."""
+    """A policy's score over all trials: its demonstrations of one factor, the score, and the trials."""
 
     demos: float
     score: float
+    # None where their number is unknown
     trials: int | None
-    # all demonstrations of the other factors were in training too, as along the factor's curve
-    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the response model says of any allocation of a budget."""
+
+    predicted: Estimate
+    # posterior of its success minus that of an equal split
+    difference: Estimate
+    # probability that it matches or beats an equal split
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,8 @@ class ModelSummary:
     probability_at_least_equal: float
     # the same for the alternative "best"; None where there is none
     best_probability: float | None
+    # posterior of the success of the best allocation minus that of an equal split
+    gain_over_equal: Estimate
     # expected regret: how much more the best allocation would give if the response were known
     regret: float
     curves: tuple[FactorCurve, ...]
@@ -87,47 +99,54 @@ class ModelSummary:
     policies: int
 
     @property
-    def digits(self) -> int:
-        """Decimals of a percentage that tell the allocation from its alternatives: 0 if that is enough, else 1."""
-        means = [estimate.mean for demos, estimate in self.alternatives.values() if demos != self.allocation]
-        return int(any(round(100 * mean) == round(100 * self.predicted.mean) for mean in means))
-
-    @property
     def is_equal(self) -> bool:
         """Whether an equal split is recommended because no other allocation is likely enough to match it."""
         return "best" in self.alternatives
 
-    @property
-    def probability(self) -> str:
-        """Probability, in percent, of matching or beating an equal split: of "best" where that was rejected.
-
-        With a decimal where rounding would move it across the required probability.
-        """
-        value = self.probability_at_least_equal if self.best_probability is None else self.best_probability
-        whole, enough = round(100 * value), value >= REQUIRED_PROBABILITY
-        return f"{whole}%" if (whole >= 100 * REQUIRED_PROBABILITY) == enough else f"{math.floor(1000 * value) / 10}%"
-
-    def _own(self, factor: str) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-        data, place = self.posterior.observations, self.posterior.spec.names.index(factor)
-        return place, np.flatnonzero((data.cells.cell % data.now.size == place) & (data.cells.share == 1.0))
+    def compare(self, allocation: Mapping[str, int]) -> Comparison:
+        """Another allocation of the same budget, by the same samples."""
+        return compare(self.posterior, self.budget, allocation)
 
     def is_measured(self, factor: str) -> bool:
         """Whether there are scores on this factor's own trials."""
-        return bool(self._own(factor)[1].size)
+        data, place = self.posterior.observations, self.posterior.spec.names.index(factor)
+        return bool(((data.cells.cell % data.now.size == place) & (data.cells.share == 1.0)).any())
 
     def measured(self, factor: str) -> list[Measured]:
-        """Scores on this factor's own trials."""
-        data, (place, own) = self.posterior.observations, self._own(factor)
+        """Scores over all trials of the policies that lie on this factor's curve: trained on all other demos."""
+        data, place = self.posterior.observations, self.posterior.spec.names.index(factor)
         others = np.arange(data.now.size) != place
+        complete = (data.demos[:, others] >= data.now[others] - 1e-9).all(1)
         return [
-            Measured(
-                float(data.demos[run, place] * data.unit),
-                float(data.score[column]),
-                round(float(data.trials[column])) or None,
-                bool((data.demos[run, others] >= data.now[others] - 1e-9).all()),
-            )
-            for run, column in zip(data.cells.cell[own] // data.now.size, data.cells.mean[own], strict=True)
+            Measured(float(data.demos[policy, place] * data.unit), *known)
+            for policy, known in self._overall.items()
+            if complete[policy]
         ]
+
+    @cached_property
+    def _overall(self) -> dict[int, tuple[float, int | None]]:
+        """By policy, its mean score as the response model counts: over all factors' trials, or several at once."""
+        data, count = self.posterior.observations, self.posterior.now.size
+        singles = len(data.cells.start)
+        sizes = np.append(data.cells.start, data.cells.cell.size)
+        parts: dict[int, dict[int, list[int]]] = {}
+        for column, policy in enumerate(data.policy.tolist()):
+            if column >= singles:  # several factors at once count where no trial varied one alone
+                if not singles:
+                    parts.setdefault(policy, {}).setdefault(-1, []).append(column)
+            elif sizes[column + 1] - sizes[column] == count:
+                parts.setdefault(policy, {}).setdefault(-1, []).append(column)
+            elif sizes[column + 1] - sizes[column] == 1:
+                factor = int(data.cells.cell[sizes[column]] % count)
+                parts.setdefault(policy, {}).setdefault(factor, []).append(column)
+        found = {}
+        for policy, columns in parts.items():
+            used = [columns[-1]] if -1 in columns else list(columns.values()) if len(columns) == count else []
+            if used:
+                means = [float(np.average(data.score[own], weights=np.maximum(data.trials[own], 1))) for own in used]
+                every = np.concatenate([data.trials[own] for own in used])
+                found[policy] = (float(np.mean(means)), round(float(every.sum())) if (every > 0).all() else None)
+        return found
 
     def to_mapping(self) -> dict[str, Any]:
         """As `fsc recommend --json` prints it under `response_model`."""
@@ -145,6 +164,7 @@ class ModelSummary:
             "alternatives": alternatives,
             "versus": {name: difference.to_mapping() for name, difference in self.differences.items()},
             "probability_at_least_equal": self.probability_at_least_equal,
+            "gain_over_equal": self.gain_over_equal.to_mapping(),
             "regret": self.regret,
             "best": {c.label: share for c, share in zip(spec.combinations(), self.best, strict=True)},
             "curves": [curve.to_mapping() for curve in self.curves],
@@ -158,12 +178,16 @@ def summarize_posterior(
     budget: int,
     spending: Spending | None = None,
     alternatives: Mapping[str, Mapping[str, int]] | None = None,
+    choice: Choice | None = None,
 ) -> ModelSummary:
-    """Everything about one budget; without `spending`, for the allocation that the posterior recommends."""
+    """Everything about one budget; without `spending`, for the allocation that the posterior recommends.
+
+    `choice` is what the posterior recommends, where that is known already.
+    """
     spec = posterior.spec
     others = {"equal": posterior.equal(budget).demos}
+    choice = choice if choice is not None else posterior.choose(budget)
     if spending is None:
-        choice = posterior.choose(budget)
         spending = choice.spending
         others |= choice.rejected
     others |= {name: dict(demos) for name, demos in (alternatives or {}).items()}
@@ -171,6 +195,17 @@ def summarize_posterior(
     scores = posterior.score(np.concatenate([np.zeros((1, len(spec.names))), rows]) + posterior.now)
     current, chosen = scores[0], scores[1]
     at = {name: scores[2 + place] for place, name in enumerate(others)}
+    best = next(
+        (
+            scores[1 + place]
+            for place, demos in enumerate([spending.demos, *others.values()])
+            if demos == choice.best.demos
+        ),
+        None,
+    )
+    if best is None:
+        best = posterior.score(posterior.now + np.array([list(choice.best.demos.values())], dtype=float))[0]
+    gain = best - at["equal"]
     gains = posterior.score(posterior.now + _alone(posterior, budget)) - current
     group_gains = posterior.score(posterior.now + _together(posterior, budget)) - current
     theta = np.arcsin(np.sqrt(np.clip(current, 1e-6, 1 - 1e-6)))
@@ -186,11 +221,25 @@ def summarize_posterior(
         {name: Estimate.of(chosen - other, chosen - other, (-1.0, 1.0)) for name, other in at.items()},
         probability_at_least(chosen, at["equal"]),
         probability_at_least(at["best"], at["equal"]) if "best" in at else None,
+        Estimate.of(gain, gain, (-1.0, 1.0)),
         float(np.mean(scores[1:].max(0) - chosen, dtype=float)),
         _curves(posterior, budget, _winners(gains), gains),
         tuple(_winners(group_gains).tolist()),
         Estimate.of(noise),
         len(posterior.observations.demos),
+    )
+
+
+def compare(posterior: Posterior, budget: int, allocation: Mapping[str, int]) -> Comparison:
+    """An allocation of a budget against an equal split of it; the same numbers as in `summarize_posterior`."""
+    equal = posterior.equal(budget).demos
+    extra = [[float(demos[name]) for name in posterior.spec.names] for demos in (allocation, equal)]
+    current, then, even = posterior.score(posterior.now + np.array([[0.0] * len(posterior.spec.names), *extra]))
+    difference = then - even
+    return Comparison(
+        Estimate.of(then, then - current),
+        Estimate.of(difference, difference, (-1.0, 1.0)),
+        probability_at_least(then, even),
     )
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from factored_scaling.core.curves import Curve, Floats
+from factored_scaling.core.curves import Floats
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import wilson
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.model.recommend import CurveReport, Recommendation
+from factored_scaling.model.text import percent
 from factored_scaling.report.style import (
     COLOURS,
     INK,
@@ -28,7 +29,7 @@ from factored_scaling.report.style import (
     steepest_first,
 )
 from factored_scaling.report.values import OutcomeRow
-from factored_scaling.report.words import gain_words, percent, plain
+from factored_scaling.report.words import gain_words, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,14 +86,14 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
     across = columns or (len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4)
     down = math.ceil(len(every) / across)
     tallest = max(_title(panel).count("\n") for panel in every)
-    width, cell_height, foot = max(3.35 * across, 3.8), 2.6 + 0.18 * tallest, 0.42
+    width, cell_height, foot = max(3.35 * across, 3.8), 2.85 + 0.18 * tallest, 0.42
     height = cell_height * down + foot
     figure = bare_figure(width, height)
     limits = shared_limits(every)
     for index, panel in enumerate(every):
         row, column = divmod(index, across)
         left, cell = column * width / across + 0.52, width / across - 0.62
-        bottom = height - cell_height * (row + 1) + 0.4
+        bottom = height - cell_height * (row + 1) + 0.55
         axes = figure.add_axes((left / width, bottom / height, cell / width, 1.62 / height))
         draw_panel(axes, panel, limits)
         _panel_title(axes, panel)
@@ -103,10 +104,15 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
 
 def panel_figure(panel: Panel, limits: tuple[float, float]) -> Figure:
     """One curve without words around it, for a page that has its own."""
-    figure = bare_figure(3.4, 2.25)
-    axes = figure.add_axes((0.125, 0.175, 0.865, 0.79))
+    figure, axes = card_figure()
     draw_panel(axes, panel, limits)
     return figure
+
+
+def card_figure() -> tuple[Figure, Axes]:
+    """A figure of the size of a card, and its axes."""
+    figure = bare_figure(3.4, 2.5)
+    return figure, figure.add_axes((0.125, 0.24, 0.86, 0.67))
 
 
 def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
@@ -122,21 +128,11 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     axes.plot(sizes[inside], fitted[inside], label="fitted", solid_capstyle="round", **line)
     axes.plot(sizes[sizes >= size], fitted[sizes >= size], label="extrapolated", dashes=(2.4, 1.6), **line)
     for n, label in ((size, "now"), (end, "predicted")):
-        axes.plot([n, n], [limits[0], curve.at(n)], color=MUTED, linewidth=0.8, dashes=(1, 2), label=label, zorder=2)
-    _draw_points(axes, curve, colour, end)
-    axes.plot([end], [curve.at(end)], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="prediction", zorder=5)
-    axes.annotate(
-        percent(curve.at(end)),
-        (end, curve.at(end)),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        color=INK,
-        fontsize=10,
-        fontweight="bold",
-        annotation_clip=False,
-    )
-    dress_axes(axes, panel.report.curve.combination.size, panel.end, limits)
+        axes.plot([n, n], [limits[0], curve.at(n)], color=RULE, linewidth=1.0, label=label, zorder=2)
+    points = curve.points
+    draw_points(axes, list(zip(points.n, points.score, points.trials, strict=True)), colour, end)
+    draw_prediction(axes, end, curve.at(end), colour)
+    dress_axes(axes, size, end, limits)
 
 
 def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
@@ -154,15 +150,13 @@ def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
     return (bottom, top) if top - bottom >= 0.3 else (max(0.0, min(bottom, 0.7)), min(1.0, max(top, bottom + 0.3)))
 
 
-def _draw_points(axes: Axes, curve: Curve, colour: str, end: int) -> None:
-    """Every measured score; repeats at one size stand side by side."""
-    points = curve.points
-    for n in sorted(set(points.n)):
-        members = [index for index, value in enumerate(points.n) if value == n]
+def draw_points(axes: Axes, points: Sequence[tuple[float, float, int | None]], colour: str, end: float) -> None:
+    """Every measured score (demos, score, trials) with its interval; repeats at one size stand side by side."""
+    for n in sorted({n for n, _, _ in points}):
+        members = [(score, trials) for at, score, trials in points if at == n]
         step = 0.018 * end
-        for rank, index in enumerate(members):
+        for rank, (score, trials) in enumerate(members):
             x = n + step * (rank - (len(members) - 1) / 2)
-            score, trials = points.score[index], points.trials[index]
             if trials:
                 interval = wilson(score, trials)
                 bar = [interval.low, interval.high]
@@ -170,14 +164,33 @@ def _draw_points(axes: Axes, curve: Curve, colour: str, end: int) -> None:
             axes.plot([x], [score], "o", ms=5.6, color=colour, mec=PAPER, mew=0.9, label="measured", zorder=6)
 
 
+def draw_prediction(axes: Axes, at: float, score: float, colour: str) -> None:
+    """A ring with its number, where a line ends."""
+    axes.plot([at], [score], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="prediction", zorder=5, clip_on=False)
+    axes.annotate(
+        percent(score),
+        (at, score),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=10,
+        fontweight="bold",
+        annotation_clip=False,
+    )
+
+
 def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> None:
-    """Ticks that mean something (none, now, then), a quiet grid, and nothing else."""
-    axes.set_xlim(-0.045 * end, 1.19 * end)
+    """Ticks that mean something (none, now, then), names of both axes, a quiet grid, and nothing else."""
+    axes.set_xlim(-0.045 * end, 1.24 * end)
+    axes.set_xlabel("demonstrations", fontsize=8, color=MUTED, labelpad=1)
+    above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate("success", (0, 1), (-4, 9), ha="right", color=MUTED, fontsize=8, **above)
     axes.set_ylim(*limits)
     step = 0.1 if limits[1] - limits[0] <= 0.61 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
     first = math.ceil(limits[0] / step - 1e-9)
     ticks = [step * k for k in range(first, math.floor(limits[1] / step + 1e-9) + 1)]
-    axes.set_yticks(ticks, [percent(tick) for tick in ticks])
+    axes.set_yticks(ticks, [percent(tick, 0) for tick in ticks])
     axes.grid(axis="y", color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.set_facecolor("none")
@@ -206,8 +219,8 @@ def _panel_title(axes: Axes, panel: Panel) -> None:
     """Name and predicted gain above a panel."""
     report = panel.report
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-    axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 10), color=MUTED, fontsize=8.5, **place)
-    axes.annotate(_title(panel), (0, 1), (0, 24), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
+    axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 16), color=MUTED, fontsize=8.5, **place)
+    axes.annotate(_title(panel), (0, 1), (0, 29), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
 
 
 def _title(panel: Panel) -> str:
@@ -295,7 +308,7 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     axes.set_ylim(-0.6, len(rows) - 0.4)
     step = 0.1 if right - left <= 0.6 else 0.2
     ticks = np.arange(math.ceil(left / step - 1e-9), math.floor(right / step + 1e-9) + 1) * step
-    axes.set_xticks(ticks, [percent(float(tick)) for tick in ticks])
+    axes.set_xticks(ticks, [percent(float(tick), 0) for tick in ticks])
     axes.set_yticks(range(len(rows))[::-1], [row.strategy for row in rows])
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -11,6 +11,8 @@ from factored_scaling.core.trials import Score
 from factored_scaling.errors import InvalidInput
 from factored_scaling.io.atomic import write_whole
 from factored_scaling.model.recommend import Recommendation
+from factored_scaling.model.summary import Comparison
+from factored_scaling.model.text import percent, points
 from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
 from factored_scaling.report.model import model_content
 from factored_scaling.report.pages import templates
@@ -22,10 +24,9 @@ from factored_scaling.report.words import (
     counted_factors,
     curve_words,
     demo_words,
-    gain_points,
+    follows_curves,
     label_words,
     meaning,
-    percent,
     plain,
     score_words,
     spoken,
@@ -66,9 +67,10 @@ def _content(report: ReportInput) -> dict[str, Any]:
         "facts": _facts(report, headline),
         "headline": _bars(spec, headline, headline),
         "budget": headline.budget,
-        "why": strategy_words(headline),
-        "model": model_content(spec, modelled, headline),
-        "curves": _curves(drawn),
+        "why": strategy_words(headline, _compared(headline, modelled)),
+        "model": model_content(spec, modelled, report.recommendations),
+        "decided": follows_curves(headline),
+        "curves": _curves(drawn, factor_places(spec, headline)),
         "strategies": [
             {
                 "name": key,
@@ -88,6 +90,13 @@ def _content(report: ReportInput) -> dict[str, Any]:
         ],
         "method": _method(spec, with_curves or headline),
     }
+
+
+def _compared(headline: Recommendation, modelled: Recommendation) -> Comparison | None:
+    """What the response model says of a headline that another rule chose."""
+    if headline.summary is not None or modelled.summary is None:
+        return None
+    return modelled.summary.compare(headline.allocation)
 
 
 def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str]]:
@@ -133,7 +142,13 @@ def _bars(
     ]
 
 
-def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
+def _swatches(places: Mapping[str, int], factors: Sequence[str], colour: str) -> list[int]:
+    """The places in `COLOURS` of a combination's dots: its curve's, or those of its factors where the first is it."""
+    own = next(place for place, pair in enumerate(COLOURS) if pair[0] == colour)
+    return [places[name] for name in factors] if places[factors[0]] == own else [own]
+
+
+def _curves(drawn: Sequence[Panel], places: Mapping[str, int]) -> list[dict[str, Any]]:
     if not drawn:
         return []
     limits = shared_limits(drawn)
@@ -144,13 +159,13 @@ def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
         cards.append(
             {
                 "label": label_words(report.curve.combination.factors),
-                "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
-                "now": percent(report.now, 1),
-                "predicted": percent(report.predicted, 1),
-                "gain": gain_points(report.now, report.predicted),
+                "colours": _swatches(places, report.curve.combination.factors, panel.colour),
+                "now": percent(report.now),
+                "predicted": percent(report.predicted),
+                "gain": points(report.predicted - report.now),
                 "flat": report.slope == 0,
                 "range": f"{100 * low:.0f}–{100 * high:.0f}%" if high - low > 1e-9 else "",
-                "best": percent(report.best),
+                "best": percent(report.best, 0),
                 "size": report.curve.combination.size,
                 "end": panel.end,
                 "svg": inline_svg(panel_figure(panel, limits), f"curve{number}", curve_words(report, panel.budget)),
@@ -162,11 +177,13 @@ def _curves(drawn: Sequence[Panel]) -> list[dict[str, Any]]:
 def _diagnostics(
     spec: StudySpec, recommendation: Recommendation | None, headline: Recommendation
 ) -> list[dict[str, Any]]:
-    places = colour_places(spec, headline)
+    places, own = colour_places(spec, headline), factor_places(spec, headline)
     return [
         {
             "label": label_words(report.curve.combination.factors),
-            "colour": places[report.curve.combination.label],
+            "colours": _swatches(
+                own, report.curve.combination.factors, COLOURS[places[report.curve.combination.label]][0]
+            ),
             "flags": [{"kind": flag.kind, "sentence": spoken(spec, flag.sentence)} for flag in report.diagnosis.flags],
             "back_test": back_test_words(report),
         }
@@ -224,14 +241,14 @@ def _warnings(recommendations: Mapping[str, Recommendation]) -> list[str]:
 def _outcome(rows: Sequence[OutcomeRow]) -> dict[str, Any]:
     if not rows:
         return {}
-    said = "; ".join(f"{row.strategy} {percent(row.measured, 1)}" for row in rows)
+    said = "; ".join(f"{row.strategy} {percent(row.measured)}" for row in rows)
     return {
         "svg": inline_svg(outcome_figure(rows), "outcome", f"Measured success after collecting: {said}."),
         "rows": [
             {
                 "strategy": row.strategy,
-                "predicted": "–" if row.predicted is None else percent(row.predicted, 1),
-                "measured": f"{percent(row.measured, 1)} ({100 * row.low:.1f}–{100 * row.high:.1f})",
+                "predicted": "–" if row.predicted is None else percent(row.predicted),
+                "measured": f"{percent(row.measured)} ({100 * row.low:.1f}–{100 * row.high:.1f})",
                 "trials": f"{row.trials:,}",
                 "demos": _collected(row),
             }

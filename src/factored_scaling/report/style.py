@@ -57,12 +57,15 @@ _WIDE_FONTS = (
 
 
 def colour_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
-    """Each combination's place in `COLOURS`, by label.
+    """Each combination's place in `COLOURS`, by label: that of its first factor.
 
-    As many combinations as hues can be told apart have a hue each. More would only look like a rainbow: there the ones
-    that the headline spends on carry the accent and the rest step back.
+    Pairs overlap, so that they have hues of their own. As many as can be told apart have one each. More would only look
+    like a rainbow: there the ones that the headline spends on carry the accent and the rest step back.
     """
-    labels = [combination.label for combination in spec.combinations()]
+    combinations = spec.combinations()
+    if spec.construction != "pair" and len(spec.names) <= len(PALETTE):
+        return {combination.label: spec.names.index(combination.factors[0]) for combination in combinations}
+    labels = [combination.label for combination in combinations]
     if len(labels) <= len(PALETTE):
         return {label: place for place, label in enumerate(labels)}
     funded = funded_labels(spec, headline) if headline is not None else ()
@@ -70,11 +73,11 @@ def colour_places(spec: StudySpec, headline: Recommendation | None) -> dict[str,
 
 
 def factor_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
-    """Each factor's place in `COLOURS`: its combination's, or the accent where it belongs to several."""
-    if spec.construction == "pair":
-        return dict.fromkeys(spec.names, ACCENT)
-    places = colour_places(spec, headline)
-    return {name: places[c.label] for c in spec.combinations() for name in c.factors}
+    """Each factor's place in `COLOURS`: one of its own, or the accent for those that get demonstrations of many."""
+    if len(spec.names) <= len(PALETTE):
+        return {name: place for place, name in enumerate(spec.names)}
+    given = headline.allocation if headline is not None else {}
+    return {name: ACCENT if given.get(name, 1) else REST for name in spec.names}
 
 
 def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str, ...]:

@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score
-from factored_scaling.model.posterior import REQUIRED_PROBABILITY
-from factored_scaling.model.recommend import ALTERNATIVES, CurveReport, Recommendation, evenly
-from factored_scaling.model.summary import ModelSummary
+from factored_scaling.model.recommend import RESPONSE_MODEL, CurveReport, Recommendation, evenly
+from factored_scaling.model.summary import Comparison
+from factored_scaling.model.text import (
+    choice_sentence,
+    comparison_sentence,
+    percent,
+    points,
+    prediction_sentence,
+    regret_sentence,
+    versus_equal_sentence,
+)
 from factored_scaling.report.style import funded_labels
 
 _MEANING = {
@@ -19,11 +27,6 @@ _MEANING = {
     "cubed-failure": "by the third power of each factor's failure rate",
     "remix": "by the weights that Re-Mix learned",
 }
-
-
-def percent(value: float, digits: int = 0) -> str:
-    """0.614 as 61%."""
-    return f"{100 * value + 0.0:.{digits}f}%".replace("-0%", "0%").replace("-", "−")
 
 
 def plain(name: str) -> str:
@@ -54,18 +57,11 @@ def label_words(factors: Sequence[str]) -> str:
     return " + ".join(plain(name) for name in factors)
 
 
-def gain_points(now: float, later: float, digits: int | None = None) -> str:
-    """A difference of scores in points of percent: '+9', or '+0.7' where whole points would hide it."""
-    gain = 100 * (later - now)
-    places = digits if digits is not None else 0 if abs(gain) >= 2 else 1
-    return f"{gain:+.{places}f}".replace("-", "−") if round(gain, places) else "±0"
-
-
 def gain_words(now: float, later: float) -> str:
-    """'61.2% to 70.4%, +9 points'; no arrow, which some fonts lack."""
+    """'61.2% to 70.4%, +9.2 points'; no arrow, which some fonts lack."""
     if now == later:
-        return f"{percent(now, 1)}, flat"
-    return f"{percent(now, 1)} to {percent(later, 1)}, {gain_points(now, later)} points"
+        return f"{percent(now)}, flat"
+    return f"{percent(now)} to {percent(later)}, {points(later - now)} points"
 
 
 def listed(items: Sequence[str]) -> str:
@@ -79,25 +75,41 @@ def meaning(recommendation: Recommendation) -> str:
         summary = recommendation.summary
         equal = summary is not None and summary.is_equal
         return f"split {evenly(recommendation.allocation)}" if equal else "the largest predicted success"
-    curved = recommendation.fit == "power-law" and recommendation.strategy in ("top", "top-half", "all")
-    if curved and not any(curve.slope > 0 for curve in recommendation.curves):
+    if follows_curves(recommendation) and not any(curve.slope > 0 for curve in recommendation.curves):
         return f"no curve rises: split {evenly(recommendation.allocation)}"
     if recommendation.strategy == "equal":
         return f"split {evenly(recommendation.allocation)}"
     return _MEANING.get(recommendation.strategy, "")
 
 
-def strategy_words(recommendation: Recommendation) -> str:
-    """What the headline's strategy does and, where there is a response model, how certain it is."""
-    text = f"{recommendation.budget} in all: {meaning(recommendation)}."
-    said = recommendation.summary
-    if said is None:
-        return text
-    likely = max(said.curves, key=lambda curve: curve.best)
+def strategy_words(recommendation: Recommendation, compared: Comparison | None = None) -> str:
+    """What the headline's strategy does, whether the choice matters, and what the response model says of it.
+
+    `compared` is the response model's view of an allocation that it did not choose.
+    """
+    text = f"{recommendation.budget} in all: {meaning(recommendation)}. {decided_by(recommendation)}"
+    summary = recommendation.summary
+    if summary is None:
+        return text if compared is None else f"{text} {comparison_sentence(compared)}"
+    likely = max(summary.curves, key=lambda curve: curve.best)
     return (
-        f"{text} Best single factor: {plain(likely.factor)}, with a probability of {percent(likely.best)}. "
-        f"Expected regret of acting now: {100 * said.regret:.1f} points."
+        f"{text} {choice_sentence(summary)} Best single factor: {plain(likely.factor)}, with a probability of "
+        f"{percent(likely.best, 0)}. {regret_sentence(summary)}"
     )
+
+
+def follows_curves(recommendation: Recommendation) -> bool:
+    """Whether the paper's curves decided."""
+    return recommendation.fit != RESPONSE_MODEL and recommendation.strategy in ("auto", "top", "top-half", "all")
+
+
+def decided_by(recommendation: Recommendation) -> str:
+    """Which model the numbers of a recommendation come from."""
+    if recommendation.fit == RESPONSE_MODEL:
+        return "Decided by the response model."
+    if follows_curves(recommendation):
+        return "Decided by the paper's curves; each has a fit of its own, so their current success differs."
+    return "Decided by the rule alone, without a prediction."
 
 
 def allocation_words(spec: StudySpec, recommendation: Recommendation) -> str:
@@ -115,7 +127,8 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     """The whole report in a line: what to do, and why."""
     headline = f"{allocation_words(spec, recommendation)}."
     if recommendation.summary is not None:
-        return headline, _expected_words(recommendation.summary)
+        summary = recommendation.summary
+        return headline, f"{prediction_sentence(summary)} {versus_equal_sentence(summary, demo_words)}"
     if recommendation.strategy == "equal":
         even = "" if evenly(recommendation.allocation) == "evenly" else " as far as possible"
         why = "" if recommendation.curves else ": there are no curves yet"
@@ -129,9 +142,7 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     best = _best_funded(spec, recommendation)
     if best is None or best.predicted <= best.now:
         return headline, "No curve rises, so the curves do not rank the factors."
-    gain = (
-        f"{gain_points(best.now, best.predicted)} points, from {percent(best.now, 1)} to {percent(best.predicted, 1)}"
-    )
+    gain = f"{points(best.predicted - best.now)} points, from {percent(best.now)} to {percent(best.predicted)}"
     factors = best.curve.combination.factors
     if len(funded_labels(spec, recommendation)) == 1:
         given = {name for name, amount in recommendation.allocation.items() if amount}
@@ -142,29 +153,6 @@ def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
     return headline, (
         f"The steepest of their curves, {label_words(factors)}, predicts {gain}, for all {recommendation.budget}."
     )
-
-
-def _expected_words(said: ModelSummary) -> str:
-    """Predicted success of the recommended allocation and of its alternatives."""
-    others = [
-        f"{ALTERNATIVES[name]}: {percent(estimate.mean, said.digits)}"
-        for name, (demos, estimate) in said.alternatives.items()
-        if name != "best" and demos != said.allocation
-    ]
-    predicted = said.predicted
-    interval = f"({100 * predicted.low:.0f}–{100 * predicted.high:.0f})"
-    text = f"Predicted success: {percent(predicted.mean, said.digits)} {interval}, from {percent(said.now.mean)} now"
-    text = f"{'; '.join([text, *others])}."
-    if said.is_equal:
-        demos, best = said.alternatives["best"]
-        return (
-            f"{text} Recommending an equal split: the best alternative ({demo_words(demos)}, "
-            f"{percent(best.mean, said.digits)}) has only a {said.probability} chance of matching it "
-            f"({percent(REQUIRED_PROBABILITY)} required)."
-        )
-    if said.allocation == said.alternatives["equal"][0]:
-        return text
-    return f"{text} {said.probability} likely to match or beat an equal split."
 
 
 def _best_funded(spec: StudySpec, recommendation: Recommendation) -> CurveReport | None:
@@ -181,7 +169,7 @@ def curve_words(report: CurveReport, budget: int) -> str:
     measured = listed([f"{percent(s)} at {n}" for n, s in zip(curve.points.n, curve.points.score, strict=True)])
     return (
         f"Scaling curve of {label_words(curve.combination.factors)}: measured {measured} demos; "
-        f"the fit says {percent(report.now, 1)} now and {percent(report.predicted, 1)} with {budget} more."
+        f"the fit says {percent(report.now)} now and {percent(report.predicted)} with {budget} more."
     )
 
 
@@ -191,13 +179,13 @@ def back_test_words(report: CurveReport) -> str:
     if test is None:
         return "Too few sizes for a back-test."
     return (
-        f"Back-test: from the smaller sizes it predicts {percent(test.predicted, 1)} at {test.n} demos; "
-        f"measured {percent(test.measured, 1)} ({gain_points(test.measured, test.predicted, 1)} points)."
+        f"Back-test: from the smaller sizes it predicts {percent(test.predicted)} at {test.n} demos; "
+        f"measured {percent(test.measured)} ({points(test.predicted - test.measured)} points)."
     )
 
 
 def score_words(score: Score) -> str:
     """'61.3% (57.3–65.1)', or the mean alone where the trials were not counted."""
     if not score.trials:
-        return percent(score.mean, 1)
-    return f"{percent(score.mean, 1)} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
+        return percent(score.mean)
+    return f"{percent(score.mean)} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import wilson
-from factored_scaling.model.recommend import STRATEGIES, CurveReport, Recommendation
+from factored_scaling.model.recommend import STRATEGIES, Recommendation
+from factored_scaling.model.summary import Comparison, compare
+from factored_scaling.model.text import percent, points
 from factored_scaling.report.figures import Panel, panels, shared_limits
+from factored_scaling.report.model import factor_words, model_limits
 from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import (
     answer,
     back_test_words,
     curve_words,
-    gain_points,
+    follows_curves,
     label_words,
-    percent,
     plain,
     strategy_words,
 )
@@ -56,7 +57,11 @@ class Curves:
             now = self._now()
             known = self._answers.get((budget, strategy))
             if known is None:
-                known = self._answers[budget, strategy] = content(now.spec, now.recommend(budget, strategy))
+                found = now.recommend(budget, strategy)
+                compared = None
+                if found.summary is None and now.results.rows:
+                    compared = compare(now.posterior(), budget, found.allocation)
+                known = self._answers[budget, strategy] = content(now.spec, found, compared)
                 while len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
             self._answers.move_to_end((budget, strategy))
@@ -82,8 +87,8 @@ class Curves:
         return self._snapshot
 
 
-def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
-    """A recommendation as the page shows it."""
+def content(spec: StudySpec, found: Recommendation, compared: Comparison | None = None) -> dict[str, Any]:
+    """A recommendation as the page shows it; `compared` as in `strategy_words`."""
     drawn = panels(spec, found) if found.curves else []
     places = factor_places(spec, found)
     headline, why = answer(spec, found)
@@ -94,7 +99,8 @@ def content(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
         "fit": found.fit,
         "headline": headline,
         "why": why,
-        "rule": strategy_words(found),
+        "rule": strategy_words(found, compared),
+        "decided": follows_curves(found),
         "allocation": [
             {"factor": plain(name), "amount": amount, "current": sizes[name], "colour": places[name]}
             for name, amount in found.allocation.items()
@@ -110,7 +116,7 @@ def _curve(panel: Panel) -> dict[str, Any]:
     report = panel.report
     curve = report.curve
     sizes, (low, high) = panel.sizes, panel.band
-    now = percent(report.now, 1)
+    now = percent(report.now)
     span = f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}% in 95% of refits, " if high[-1] - low[-1] > 1e-9 else ""
     return {
         "label": label_words(curve.combination.factors),
@@ -118,18 +124,18 @@ def _curve(panel: Panel) -> dict[str, Any]:
         "size": curve.combination.size,
         "end": panel.end,
         "mark": panel.end,
-        "gain": gain_points(report.now, report.predicted),
+        "gain": points(report.predicted - report.now),
         "flat": report.slope == 0,
-        "sub": f"at {now}" if report.slope == 0 else f"{now} → {percent(report.predicted, 1)}",
-        "note": f"{span}P(best) {percent(report.best)}",
+        "sub": f"at {now}" if report.slope == 0 else f"{now} → {percent(report.predicted)}",
+        "note": f"{span}P(best) {percent(report.best, 0)}",
         "words": curve_words(report, panel.budget),
         "findings": [*(flag.sentence for flag in report.diagnosis.flags), back_test_words(report)],
         # n, predicted, lower and upper edge of the band
         "line": [
-            [round(float(n), 2), round(curve.at(float(n)), 5), round(float(edge), 5), round(float(top), 5)]
+            [float(n), curve.at(float(n)), float(edge), float(top)]
             for n, edge, top in zip(sizes, low, high, strict=True)
         ],
-        "points": _points(report),
+        "points": _points(list(zip(curve.points.n, curve.points.score, curve.points.trials, strict=True))),
     }
 
 
@@ -137,13 +143,12 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
     """The response model's curve of every factor, largest gain first, with a ring at the recommended allocation."""
     assert found.summary is not None
     places, sizes = factor_places(spec, found), spec.sizes
-    alone = {r.curve.combination.factors[0]: r for r in found.curves if len(r.curve.combination.factors) == 1}
     every = sorted(found.summary.curves, key=lambda curve: -curve.gain.mean)
     cards: list[dict[str, Any]] = []
     for curve in every:
         now, amount = sizes[curve.factor], found.allocation[curve.factor]
         line = [
-            [round(n, 2), round(estimate.mean, 5), round(estimate.low, 5), round(estimate.high, 5)]
+            [n, estimate.mean, estimate.low, estimate.high]
             for n, estimate in zip(curve.demos, curve.overall, strict=True)
         ]
         gain = curve.gain
@@ -154,26 +159,23 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
                 "size": now,
                 "end": curve.demos[-1],
                 "mark": now + amount,
-                "gain": gain_points(0.0, gain.mean, 1),
+                "gain": points(gain.mean),
                 "flat": False,
-                "sub": f"for the whole budget ({gain_points(0.0, gain.low, 0)} to {gain_points(0.0, gain.high, 0)})",
-                "note": f"P(best single factor) {percent(curve.best)}",
-                "words": f"{plain(curve.factor)}: {percent(line[-1][1])} predicted with {curve.demos[-1]:g} demos.",
+                "sub": f"for the whole budget ({points(gain.low)} to {points(gain.high)})",
+                "note": f"P(best single factor) {percent(curve.best, 0)}",
+                "words": factor_words(found.summary, curve),
                 "findings": [],
                 "line": line,
-                "points": _points(alone[curve.factor]) if curve.factor in alone else [],
+                "points": _points(found.summary.measured(curve.factor)),
             }
         )
-    values = [value for card in cards for row in card["line"] for value in row[2:]]
-    measured = [point[key] for card in cards for point in card["points"] for key in ("score", "low", "high")]
-    values += [value for value in measured if value is not None]
-    bottom, top = math.floor(10 * min(values)) / 10, math.ceil(10 * max(values)) / 10
-    return {"limits": [max(0.0, bottom), min(1.0, max(top, bottom + 0.3))], "curves": cards}
+    return {"limits": list(model_limits(found.summary)), "curves": cards}
 
 
-def _points(report: CurveReport) -> list[dict[str, Any]]:
+def _points(measured: Sequence[tuple[float, float, int | None]]) -> list[dict[str, Any]]:
+    """Measured scores (demos, score, trials) with their intervals, where the trials are known."""
     points = []
-    for n, score, trials in zip(*_columns(report), strict=True):
+    for n, score, trials in measured:
         interval = wilson(score, trials) if trials else None
         points.append(
             {
@@ -185,8 +187,3 @@ def _points(report: CurveReport) -> list[dict[str, Any]]:
             }
         )
     return points
-
-
-def _columns(report: CurveReport) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int | None, ...]]:
-    points = report.curve.points
-    return points.n, points.score, points.trials

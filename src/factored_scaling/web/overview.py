@@ -88,9 +88,9 @@ class Overview:
     def content(self, now: float, evaluations: Sequence[Mapping[str, Any]], page: int = 1) -> dict[str, Any]:
         """All that the template fills in. Scores of a blind evaluation are not in runs before it is closed."""
         with self.study.store.one_moment():
-            return self._content(now, page)
+            return self._content(now, evaluations, page)
 
-    def _content(self, now: float, page: int) -> dict[str, Any]:
+    def _content(self, now: float, evaluations: Sequence[Mapping[str, Any]], page: int) -> dict[str, Any]:
         store, study = self.study.store, self.study.id
         runs, rounds, spec = store.outline(study), store.rounds(study), self.study.spec
         counts = Counter[str](run.state for run in runs)

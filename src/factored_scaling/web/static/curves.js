@@ -1,8 +1,8 @@
 // Draws the curves and moves the recommendation with the slider. The server computes; this only asks and draws.
 "use strict";
 
-const WIDTH = 420, HEIGHT = 270;
-const EDGE = {left: 44, right: 58, top: 12, bottom: 44};
+const WIDTH = 420, HEIGHT = 304;
+const EDGE = {left: 44, right: 58, top: 28, bottom: 60};
 const PATIENCE = 120; // milliseconds without a movement before the server is asked
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const find = (id) => document.getElementById(id);
@@ -59,6 +59,7 @@ function show(content) {
   find("curves-title").textContent = factors ? "The paper's curves" : "Curves";
   find("factors").replaceChildren(...(factors ? factors.curves.map((curve) => card(curve, factors.limits)) : []));
   find("curve-section").hidden = !content.curves.length;
+  find("undecided").hidden = content.decided;
   find("curves").replaceChildren(...content.curves.map((curve) => card(curve, content.limits)));
   find("warnings").hidden = !content.warnings.length;
   find("warning-list").replaceChildren(...content.warnings.map((text) => element("li", {}, text)));
@@ -89,7 +90,7 @@ function emptyRow() {
 
 function card(curve, limits) {
   const gain = [element("span", {class: "gain"}, curve.flat ? "flat" : `${curve.gain} points`), element("span", {class: "sub"}, curve.sub)];
-  const findings = element("details", {}, element("summary", {}, "how far to trust it"),
+  const findings = element("details", {}, element("summary", {}, "how far to trust this curve"),
     element("ul", {class: "findings"}, ...curve.findings.map((text) => element("li", {}, text))));
   const caption = element("figcaption", {},
     element("h3", {}, element("span", {class: "swatch"}), curve.label),
@@ -101,7 +102,7 @@ function card(curve, limits) {
 }
 
 function plot(curve, [bottom, top]) {
-  const reach = rounded(curve.end);
+  const reach = curve.end;
   const x = (n) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * n) / reach;
   const y = (score) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (top - score)) / (top - bottom);
   const inside = (score) => y(Math.min(top, Math.max(bottom, score)));
@@ -125,12 +126,14 @@ function plot(curve, [bottom, top]) {
   }
   draw("circle", {class: "ring", cx: x(last[0]), cy: inside(last[1]), r: 5.2});
   const beside = curve.mark >= curve.end; // elsewhere the curve goes on where the number would stand
-  draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1]));
+  draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1], 1));
+  draw("text", {x: EDGE.left - 8, y: 11, "text-anchor": "end"}, "success");
+  draw("text", {x: (x(0) + x(reach)) / 2, y: HEIGHT - 6, "text-anchor": "middle"}, "demonstrations");
   labels(draw, x, curve, y(bottom));
   return probe(picture, curve, {x, inside, reach});
 }
 
-// Where the two marks are near, their labels lean away from each other.
+// Both ends of the axis have a number. Where two marks are near, their labels lean away from each other.
 function labels(draw, x, curve, foot) {
   const near = curve.mark > curve.size && x(curve.mark) - x(curve.size) < 46;
   const mark = (n, under, anchor) => {
@@ -140,11 +143,7 @@ function labels(draw, x, curve, foot) {
   if (x(curve.size) - x(0) > 30) mark(0, "", "middle");
   mark(curve.size, "now", near ? "end" : "middle");
   if (curve.mark > curve.size) mark(curve.mark, `+${curve.mark - curve.size}`, near ? "start" : "middle");
-}
-
-function rounded(end) {
-  const unit = 10 ** Math.floor(Math.log10(end)) / 10;
-  return Math.ceil(end / unit) * unit;
+  if (x(curve.end) - x(Math.max(curve.mark, curve.size)) > (near ? 60 : 34)) mark(Math.round(curve.end), "", "middle");
 }
 
 function ticks(bottom, top) {
@@ -159,9 +158,9 @@ function ticks(bottom, top) {
 function probe(picture, curve, {x, inside, reach}) {
   const cursor = element("svg:line", {class: "cursor", y1: EDGE.top, y2: HEIGHT - EDGE.bottom, visibility: "hidden"});
   const spot = element("svg:circle", {class: "probe", r: 3.5, visibility: "hidden"});
-  const tip = element("div", {class: "tip", hidden: ""});
+  const readout = element("div", {class: "readout", "aria-hidden": "true"});
   const spoken = element("p", {class: "sr", "aria-live": "polite"});
-  const box = element("div", {class: "plot"}, picture, tip, spoken);
+  const box = element("div", {class: "plot"}, picture, readout, spoken);
   const stops = [...new Set([...curve.points.map((point) => point.n), curve.size, curve.mark, curve.end])].sort((a, b) => a - b);
   let place = -1;
   picture.append(cursor, spot);
@@ -170,24 +169,20 @@ function probe(picture, curve, {x, inside, reach}) {
     const row = nearest(curve.line, n);
     const close = curve.points.filter((point) => Math.abs(x(point.n) - x(n)) < 9);
     const lines = close.length
-      ? close.map((p) => `${p.n} demos: measured ${percent(p.score, 1)}${p.trials ? ` (${percent(p.low)}–${percent(p.high)}, ${p.trials} trials)` : ""}`)
+      ? close.map((p) => `${p.n} demos: measured ${percent(p.score, 1)}${p.trials ? ` (${(100 * p.low).toFixed(1)}–${(100 * p.high).toFixed(1)}), ${p.trials} trials` : ""}`)
       : [];
-    lines.push(`${Math.round(row[0])} demos: ${row[0] > curve.size ? "predicted" : "fitted"} ${percent(row[1], 1)} (${percent(row[2])}–${percent(row[3])})`);
-    tip.replaceChildren(...lines.map((text) => element("div", {}, text)));
-    tip.hidden = false;
+    lines.push(`${Math.round(row[0])} demos: ${row[0] > curve.size ? "predicted" : "fitted"} ${percent(row[1], 1)} (${(100 * row[2]).toFixed(0)}–${(100 * row[3]).toFixed(0)})`);
+    readout.replaceChildren(...lines.map((text) => element("div", {}, text)));
     for (const mark of [cursor, spot]) mark.setAttribute("visibility", "visible");
     cursor.setAttribute("x1", x(row[0]));
     cursor.setAttribute("x2", x(row[0]));
     spot.setAttribute("cx", x(row[0]));
     spot.setAttribute("cy", inside(row[1]));
-    const scale = picture.clientWidth / WIDTH;
-    const left = Math.max(0, Math.min(x(row[0]) * scale - tip.offsetWidth / 2, picture.clientWidth - tip.offsetWidth));
-    tip.style.transform = `translate(${left}px, ${-tip.offsetHeight + 4}px)`;
     if (speak) spoken.textContent = lines.join("; ");
   }
 
   function away() {
-    tip.hidden = true;
+    readout.replaceChildren();
     for (const mark of [cursor, spot]) mark.setAttribute("visibility", "hidden");
   }
 

@@ -94,14 +94,15 @@ class Posterior:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def score(self, demos: Floats) -> Floats:
+    def score(self, demos: Floats, by_factor: Floats | None = None) -> Floats:
         """Success over the target distribution: rows × samples.
 
         The mean over the factors' trials. Where every trial varied several factors at once: the mean over such trials.
+        `by_factor` is the success on each factor's trials, where that is known already.
         """
         data = self.observations
         if data.cells.count or not len(data.joint):
-            return np.asarray(self.by_factor(demos).mean(1))
+            return np.asarray((self.by_factor(demos) if by_factor is None else by_factor).mean(1))
         state = forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now)
         skilled = 1 - saturate(state.hazard, self.mixture.sharpness)[0]
         sets = np.unique(data.joint, axis=0)

@@ -281,7 +281,8 @@ def _curves(posterior: Posterior, budget: int, best: Floats, gains: Floats) -> t
         places = np.unique(np.concatenate([np.linspace(0, end, _STEPS), [float(factor.demos)]]))
         rows = np.repeat(posterior.now[None, :], len(places), axis=0)
         rows[:, index] = places
-        overall, own = posterior.score(rows), posterior.by_factor(rows)[:, index]
+        by_factor = posterior.by_factor(rows)
+        overall, own = posterior.score(rows, by_factor), by_factor[:, index]
         at = int(np.searchsorted(places, factor.demos))
         made.append(
             FactorCurve(

@@ -17,6 +17,7 @@ from factored_scaling.core.trials import wilson
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.model.recommend import CurveReport, Recommendation
 from factored_scaling.model.text import percent
+from factored_scaling.report.plot import Plot
 from factored_scaling.report.style import (
     COLOURS,
     INK,
@@ -26,6 +27,8 @@ from factored_scaling.report.style import (
     colour_places,
     factor_places,
     save_figure,
+    score_ticks,
+    side_by_side,
     steepest_first,
 )
 from factored_scaling.report.values import OutcomeRow
@@ -62,6 +65,17 @@ class Panel:
         size = float(curve.combination.size)
         fitted = np.linspace(min(first, size), size, _STEPS)
         return np.concatenate([fitted, np.linspace(size, self.end, _STEPS)[1:]])
+
+    @cached_property
+    def plot(self) -> Plot:
+        """The curve for a page."""
+        curve, (low, high) = self.report.curve, self.band
+        line = [
+            (float(n), curve.at(float(n)), float(edge), float(top))
+            for n, edge, top in zip(self.sizes, low, high, strict=True)
+        ]
+        points = list(zip(curve.points.n, curve.points.score, curve.points.trials, strict=True))
+        return Plot(line, points, curve.combination.size)
 
     @cached_property
     def band(self) -> tuple[Floats, Floats]:
@@ -102,19 +116,6 @@ def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int 
     return figure
 
 
-def panel_figure(panel: Panel, limits: tuple[float, float]) -> Figure:
-    """One curve without words around it, for a page that has its own."""
-    figure, axes = card_figure()
-    draw_panel(axes, panel, limits)
-    return figure
-
-
-def card_figure() -> tuple[Figure, Axes]:
-    """A figure of the size of a card, and its axes."""
-    figure = bare_figure(3.4, 2.5)
-    return figure, figure.add_axes((0.125, 0.24, 0.86, 0.67))
-
-
 def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     """Points with intervals, the fit solid where it was fitted and dashed beyond, and its band."""
     curve, colour = panel.report.curve, panel.colour
@@ -129,8 +130,7 @@ def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
     axes.plot(sizes[sizes >= size], fitted[sizes >= size], label="extrapolated", dashes=(2.4, 1.6), **line)
     for n, label in ((size, "now"), (end, "predicted")):
         axes.plot([n, n], [limits[0], curve.at(n)], color=RULE, linewidth=1.0, label=label, zorder=2)
-    points = curve.points
-    draw_points(axes, list(zip(points.n, points.score, points.trials, strict=True)), colour, end)
+    draw_points(axes, panel.plot.points, colour, end)
     draw_prediction(axes, end, curve.at(end), colour)
     dress_axes(axes, size, end, limits)
 
@@ -152,16 +152,12 @@ def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
 
 def draw_points(axes: Axes, points: Sequence[tuple[float, float, int | None]], colour: str, end: float) -> None:
     """Every measured score (demos, score, trials) with its interval; repeats at one size stand side by side."""
-    for n in sorted({n for n, _, _ in points}):
-        members = [(score, trials) for at, score, trials in points if at == n]
-        step = 0.018 * end
-        for rank, (score, trials) in enumerate(members):
-            x = n + step * (rank - (len(members) - 1) / 2)
-            if trials:
-                interval = wilson(score, trials)
-                bar = [interval.low, interval.high]
-                axes.plot([x, x], bar, color=colour, linewidth=1.1, solid_capstyle="butt", label="interval", zorder=4)
-            axes.plot([x], [score], "o", ms=5.6, color=colour, mec=PAPER, mew=0.9, label="measured", zorder=6)
+    for x, score, trials in side_by_side(points, end):
+        if trials:
+            interval = wilson(score, trials)
+            bar = [interval.low, interval.high]
+            axes.plot([x, x], bar, color=colour, linewidth=1.1, solid_capstyle="butt", label="interval", zorder=4)
+        axes.plot([x], [score], "o", ms=5.6, color=colour, mec=PAPER, mew=0.9, label="measured", zorder=6)
 
 
 def draw_prediction(axes: Axes, at: float, score: float, colour: str) -> None:
@@ -187,9 +183,7 @@ def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> 
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     axes.annotate("success", (0, 1), (-4, 9), ha="right", color=MUTED, fontsize=8, **above)
     axes.set_ylim(*limits)
-    step = 0.1 if limits[1] - limits[0] <= 0.61 else 0.2 if limits[1] - limits[0] <= 0.85 else 0.25
-    first = math.ceil(limits[0] / step - 1e-9)
-    ticks = [step * k for k in range(first, math.floor(limits[1] / step + 1e-9) + 1)]
+    ticks = score_ticks(limits)
     axes.set_yticks(ticks, [percent(tick, 0) for tick in ticks])
     axes.grid(axis="y", color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -26,8 +26,9 @@ from factored_scaling.model.text import (
     regret_sentence,
     size_of_points,
 )
-from factored_scaling.report.figures import bare_figure, card_figure, draw_points, draw_prediction, dress_axes
-from factored_scaling.report.style import COLOURS, MUTED, RULE, factor_places, inline_svg
+from factored_scaling.report.figures import bare_figure, draw_points, draw_prediction, dress_axes
+from factored_scaling.report.plot import Plot, plot_svg
+from factored_scaling.report.style import COLOURS, MUTED, RULE, factor_places
 from factored_scaling.report.words import demo_words, listed, plain
 
 if TYPE_CHECKING:
@@ -62,13 +63,9 @@ def model_content(
                 "gain": points(curve.gain.mean),
                 "range": f"{points(curve.gain.low)} to {points(curve.gain.high)}",
                 "best": percent(curve.best, 0),
-                "svg": inline_svg(
-                    factor_figure(summary, curve, COLOURS[places[curve.factor]][0], limits),
-                    f"factor{number}",
-                    factor_words(summary, curve),
-                ),
+                "svg": plot_svg(factor_plot(summary, curve), limits, factor_words(summary, curve)),
             }
-            for number, curve in enumerate(summary.curves)
+            for curve in summary.curves
         ],
         "allocations": predicted_allocations(summary, answers),
         "measured": any(summary.measured(curve.factor) for curve in summary.curves),
@@ -111,11 +108,10 @@ def factor_words(summary: ModelSummary, curve: FactorCurve) -> str:
     return f"{words}; measured {listed(measured)}." if measured else f"{words}."
 
 
-def factor_figure(summary: ModelSummary, curve: FactorCurve, colour: str, limits: tuple[float, float]) -> Figure:
+def factor_plot(summary: ModelSummary, curve: FactorCurve) -> Plot:
     """One factor: predicted success over all trials with its band, and what was measured."""
-    figure, axes = card_figure()
-    draw_factor(axes, summary, curve, colour, limits)
-    return figure
+    line = [(n, e.mean, e.low, e.high) for n, e in zip(curve.demos, curve.overall, strict=True)]
+    return Plot(line, summary.measured(curve.factor), summary.posterior.spec.sizes[curve.factor])
 
 
 def draw_factor(

@@ -13,9 +13,10 @@ from factored_scaling.io.atomic import write_whole
 from factored_scaling.model.recommend import Recommendation
 from factored_scaling.model.summary import Comparison
 from factored_scaling.model.text import percent, points
-from factored_scaling.report.figures import Panel, outcome_figure, panel_figure, panels, shared_limits
+from factored_scaling.report.figures import Panel, outcome_figure, panels, shared_limits
 from factored_scaling.report.model import model_content
 from factored_scaling.report.pages import templates
+from factored_scaling.report.plot import plot_svg
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
@@ -153,7 +154,7 @@ def _curves(drawn: Sequence[Panel], places: Mapping[str, int]) -> list[dict[str,
         return []
     limits = shared_limits(drawn)
     cards = []
-    for number, panel in enumerate(drawn):
+    for panel in drawn:
         report = panel.report
         low, high = (float(edge[-1]) for edge in panel.band)
         cards.append(
@@ -168,7 +169,7 @@ def _curves(drawn: Sequence[Panel], places: Mapping[str, int]) -> list[dict[str,
                 "best": percent(report.best, 0),
                 "size": report.curve.combination.size,
                 "end": panel.end,
-                "svg": inline_svg(panel_figure(panel, limits), f"curve{number}", curve_words(report, panel.budget)),
+                "svg": plot_svg(panel.plot, limits, curve_words(report, panel.budget)),
             }
         )
     return cards

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +95,25 @@ def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[Curv
     """The curves, steepest first."""
     gains = gains_of(spec, recommendation.curves, recommendation.budget)
     return [recommendation.curves[index] for index in sorted(range(len(gains)), key=lambda index: -gains[index])]
+
+
+def score_ticks(limits: tuple[float, float]) -> list[float]:
+    """Where the axis of success has numbers."""
+    span = limits[1] - limits[0]
+    step = 0.1 if span <= 0.61 else 0.2 if span <= 0.85 else 0.25
+    first, last = math.ceil(limits[0] / step - 1e-9), math.floor(limits[1] / step + 1e-9)
+    return [step * k for k in range(first, last + 1)]
+
+
+def side_by_side(
+    points: Sequence[tuple[float, float, int | None]], end: float
+) -> Iterator[tuple[float, float, int | None]]:
+    """Measured scores (demos, score, trials) by demos; repeats at one size stand side by side."""
+    step = 0.018 * end
+    for n in sorted({n for n, _, _ in points}):
+        members = [(score, trials) for at, score, trials in points if at == n]
+        for rank, (score, trials) in enumerate(members):
+            yield n + step * (rank - (len(members) - 1) / 2), score, trials
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from factored_scaling.model.recommend import STRATEGIES, Recommendation
 from factored_scaling.model.summary import Comparison, compare
 from factored_scaling.model.text import percent, points
 from factored_scaling.report.figures import Panel, panels, shared_limits
-from factored_scaling.report.model import factor_words, model_limits
+from factored_scaling.report.model import factor_plot, factor_words, model_limits
 from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import (
     answer,
@@ -115,9 +115,9 @@ def content(spec: StudySpec, found: Recommendation, compared: Comparison | None 
 def _curve(panel: Panel) -> dict[str, Any]:
     report = panel.report
     curve = report.curve
-    sizes, (low, high) = panel.sizes, panel.band
+    _, _, low, high = panel.plot.line[-1]
     now = percent(report.now)
-    span = f"{100 * low[-1]:.0f}–{100 * high[-1]:.0f}% in 95% of refits, " if high[-1] - low[-1] > 1e-9 else ""
+    span = f"{100 * low:.0f}–{100 * high:.0f}% in 95% of refits, " if high - low > 1e-9 else ""
     return {
         "label": label_words(curve.combination.factors),
         "colour": next(place for place, pair in enumerate(COLOURS) if pair[0] == panel.colour),
@@ -131,11 +131,8 @@ def _curve(panel: Panel) -> dict[str, Any]:
         "words": curve_words(report, panel.budget),
         "findings": [*(flag.sentence for flag in report.diagnosis.flags), back_test_words(report)],
         # n, predicted, lower and upper edge of the band
-        "line": [
-            [float(n), curve.at(float(n)), float(edge), float(top)]
-            for n, edge, top in zip(sizes, low, high, strict=True)
-        ],
-        "points": _points(list(zip(curve.points.n, curve.points.score, curve.points.trials, strict=True))),
+        "line": panel.plot.line,
+        "points": _points(panel.plot.points),
     }
 
 
@@ -147,10 +144,7 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
     cards: list[dict[str, Any]] = []
     for curve in every:
         now, amount = sizes[curve.factor], found.allocation[curve.factor]
-        line = [
-            [n, estimate.mean, estimate.low, estimate.high]
-            for n, estimate in zip(curve.demos, curve.overall, strict=True)
-        ]
+        plot = factor_plot(found.summary, curve)
         gain = curve.gain
         cards.append(
             {
@@ -165,8 +159,8 @@ def _factors(spec: StudySpec, found: Recommendation) -> dict[str, Any]:
                 "note": f"P(best single factor) {percent(curve.best, 0)}",
                 "words": factor_words(found.summary, curve),
                 "findings": [],
-                "line": line,
-                "points": _points(found.summary.measured(curve.factor)),
+                "line": plot.line,
+                "points": _points(plot.points),
             }
         )
     return {"limits": list(model_limits(found.summary)), "curves": cards}

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +32,15 @@ from factored_scaling.machine import processor
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "report_speed.md"
-REPEATS = 7
+REPEATS = 5
 VISUAL = ("camera_pose", "distractor", "table_texture", "lighting", "background")
 SPATIAL = ("table_height", "object_pose", "robot_pose")
 LEVELS = (0.0, 0.25, 0.5, 1.0)  # graded scores, as people give them
-# name of the study → factors, construction, seeds, graded scores
-STUDIES = {
-    "simulation: 5 factors, group, 4 seeds, 300 trials of 0 or 1": (VISUAL, "group", 4, False),
-    "graded scores: 8 factors, group, 3 seeds, 480 trials": ((*VISUAL, *SPATIAL), "group", 3, True),
+# name of the study → factors, fields of its spec, graded scores
+STUDIES: dict[str, tuple[tuple[str, ...], dict[str, Any], bool]] = {
+    "5 factors, pairs": (VISUAL, {"construction": "pair", "points": 5}, False),
+    "5 factors, groups, 4 seeds": (VISUAL, {"construction": "group", "seeds": 4}, False),
+    "8 factors, groups, 3 seeds, graded": ((*VISUAL, *SPATIAL), {"construction": "group", "seeds": 3}, True),
 }
 COMMANDS = {
     "report": ("report", "--budget", "100", "--out", "page.html"),
@@ -47,9 +49,9 @@ COMMANDS = {
 }
 
 
-def make_study(folder: Path, factors: tuple[str, ...], construction: str, seeds: int, graded: bool) -> int:
-    """A study whose scores follow a smooth rule; returns how many policies it has."""
-    spec = StudySpec(dict.fromkeys(factors, 30), construction=construction, seeds=seeds, name="speed")
+def make_study(folder: Path, factors: tuple[str, ...], fields: dict[str, Any], graded: bool) -> int:
+    """A study whose scores follow a smooth rule, 60 trials per factor; returns how many policies it has."""
+    spec = StudySpec(dict.fromkeys(factors, 30), name="speed", **fields)
     folder.mkdir(parents=True)
     write_study(spec, folder / "study.yaml")
     rng, steep = np.random.default_rng(0), np.linspace(0.02, 0.14, len(factors))

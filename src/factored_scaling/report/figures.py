@@ -178,7 +178,7 @@ def draw_prediction(axes: Axes, at: float, score: float, colour: str) -> None:
 
 def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> None:
     """Ticks that mean something (none, now, then), names of both axes, a quiet grid, and nothing else."""
-    axes.set_xlim(-0.045 * end, 1.24 * end)
+    axes.set_xlim(-0.045 * end, 1.3 * end)
     axes.set_xlabel("demonstrations", fontsize=8, color=MUTED, labelpad=1)
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     axes.annotate("success", (0, 1), (-4, 9), ha="right", color=MUTED, fontsize=8, **above)

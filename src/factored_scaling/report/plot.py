@@ -15,6 +15,7 @@ from factored_scaling.report.style import score_ticks, side_by_side
 
 WIDTH, HEIGHT = 340, 244
 LEFT, RIGHT, TOP, BOTTOM = 40, 54, 26, 56
+INSET = 12  # between the axis of success and n = 0, for scores that stand side by side there
 _NEAR = 44  # units between two labels of the axis below which they lean away from each other
 
 
@@ -41,7 +42,7 @@ def plot_svg(plot: Plot, limits: tuple[float, float], description: str) -> str:
     across, foot = WIDTH - LEFT - RIGHT, HEIGHT - BOTTOM
 
     def x(n: float) -> str:
-        return f"{LEFT + across * n / plot.end:.1f}"
+        return f"{LEFT + INSET + (across - INSET) * n / plot.end:.1f}"
 
     def y(score: float) -> str:
         return f"{TOP + (foot - TOP) * (top - min(top, max(bottom, score))) / (top - bottom):.1f}"
@@ -50,7 +51,7 @@ def plot_svg(plot: Plot, limits: tuple[float, float], description: str) -> str:
         return "M" + "L".join(f"{x(n)} {y(score)}" for n, score in places)
 
     drawn = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(description)}">']
-    drawn.append(f'<text x="{LEFT - 8}" y="11" text-anchor="end">success</text>')
+    drawn.append('<text x="0" y="11">success</text>')
     for tick in score_ticks(limits):
         drawn.append(f'<path class="gridline" d="M{LEFT} {y(tick)}H{LEFT + across}"/>')
         drawn.append(f'<text x="{LEFT - 8}" y="{float(y(tick)) + 4:.1f}" text-anchor="end">{percent(tick, 0)}</text>')
@@ -86,8 +87,8 @@ def _axis(plot: Plot, foot: int, now: float, end: float) -> list[str]:
         (now, str(plot.size), "now", "end" if near else "middle"),
         (end, f"{plot.end:.0f}", f"+{plot.end - plot.size:.0f}", "start" if near else "middle"),
     ]
-    if now - LEFT > _NEAR / 2:
-        marks.insert(0, (float(LEFT), "0", "", "middle"))
+    if now - LEFT - INSET > _NEAR / 2:
+        marks.insert(0, (float(LEFT + INSET), "0", "", "middle"))
     drawn = []
     for place, number, under, anchor in marks:
         drawn.append(f'<text class="at" x="{place:.1f}" y="{foot + 16}" text-anchor="{anchor}">{number}</text>')

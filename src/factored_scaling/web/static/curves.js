@@ -56,7 +56,6 @@ function show(content) {
   showAllocation(content.allocation);
   const {factors} = content;
   find("factor-section").hidden = !factors;
-  find("curves-title").textContent = factors ? "The paper's curves" : "Curves";
   find("factors").replaceChildren(...(factors ? factors.curves.map((curve) => card(curve, factors.limits)) : []));
   find("curve-section").hidden = !content.curves.length;
   find("undecided").hidden = content.decided;
@@ -127,7 +126,7 @@ function plot(curve, [bottom, top]) {
   draw("circle", {class: "ring", cx: x(last[0]), cy: inside(last[1]), r: 5.2});
   const beside = curve.mark >= curve.end; // elsewhere the curve goes on where the number would stand
   draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1], 1));
-  draw("text", {x: EDGE.left - 8, y: 11, "text-anchor": "end"}, "success");
+  draw("text", {x: 0, y: 11}, "success");
   draw("text", {x: (x(0) + x(reach)) / 2, y: HEIGHT - 6, "text-anchor": "middle"}, "demonstrations");
   labels(draw, x, curve, y(bottom));
   return probe(picture, curve, {x, inside, reach});

@@ -17,7 +17,7 @@ from tests.web.conftest import client_of
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Trial
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.study import Study
 
 NAMES = ("camera_pose", "lighting", "table_height", "background")
@@ -214,7 +214,7 @@ def studies(draw: st.DrawFn) -> Case:
 def make(folder: Path, case: Case) -> None:
     """A study in which the chance of success falls where demonstrations are missing."""
     spec, steep, full, trials, per_factor, _ = case
-    write_spec(spec, folder / "study.yaml")
+    write_study(spec, folder / "study.yaml")
     with Study.create(spec, folder / "study.db") as study:
         while runs := study.ask():
             for run in runs:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.recommend import Recommendation
+from factored_scaling.model.text import percent
 from factored_scaling.report.figures import draw_panel, panels, shared_limits
 from factored_scaling.report.style import ACCENT, COLOURS, INK
-from factored_scaling.report.words import label_words, percent, plain
+from factored_scaling.report.words import label_words, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def plot_recommendation(recommendation: Recommendation, ax: Axes | None = None) 
         equal, _ = summary.alternatives["equal"]
         ax.plot([equal[name] for name in names], rows, "|", color=INK, ms=14, mew=1.5, label="equal split")
         ax.legend(frameon=False)
-        ax.set_title(f"predicted success {percent(summary.predicted.mean, summary.digits)}")
+        ax.set_title(f"predicted success {percent(summary.predicted.mean)}")
     ax.set_yticks(rows, [plain(name) for name in names])
     ax.invert_yaxis()
     ax.set_xlabel("demonstrations to collect")

@@ -149,3 +149,12 @@ def test_plots_are_axes_with_the_numbers(measured: Study) -> None:
             drawn.figure.canvas.draw()
     finally:
         pyplot.close("all")
+
+
+def test_a_report_is_one_file_with_the_answer_and_the_runs(measured: Study, tmp_path: Path) -> None:
+    path = measured.report(str(tmp_path / "report.html"), budget=20)
+    assert path == tmp_path / "report.html"
+    page = path.read_text(encoding="utf-8")
+    collected = {name: count for name, count in measured.recommend(20).allocation.items() if count}
+    assert all(f"{count} {name.replace('_', ' ')}" in page for name, count in collected.items())
+    assert page.count(measured.runs()[0].digest[:8]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -356,6 +357,13 @@ class Study(RunQueue):
         from factored_scaling.report.notebook import plot_curves
 
         return plot_curves(self.spec, self.recommend(budget, "all"))
+
+    def report(self, path: str | Path, budget: int = 100, strategy: str = "auto") -> Path:
+        """Write the page of `fsc report`, one HTML file, for `budget` demonstrations; returns its path."""
+        from factored_scaling.report import write_report
+
+        created = datetime.date.today().isoformat()
+        return write_report(self.snapshot().report(budget, strategy, created=created), path)
 
     def saved_recommendation(self) -> dict[str, Any] | None:
         """The recommendation that was saved last in this round, as `to_mapping` gives it; None where none was."""

@@ -11,13 +11,15 @@ import imageio_ffmpeg
 import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
+from tests.report.cases import study as study_of_scores
 from tests.web.browsing import CONTRAST, DESKTOP, PHONE, opened, started
 from tests.web.conftest import STEEP, Served, bench_spec, measure, towel_spec, wipe_spec
 
 from factored_scaling.cli.sheet_forms import collection_text, evaluation_text
+from factored_scaling.report import render
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.scoring.sheets import begin_collection
-from factored_scaling.study import Study
+from factored_scaling.study import Snapshot, Study
 from factored_scaling.web.serve import outside_address
 
 pytestmark = pytest.mark.slow
@@ -485,3 +487,12 @@ def test_pages_fit_their_screen_can_be_read_and_load_nothing_from_elsewhere(
                 assert wide == 0, f"/{path} is wider than {size}"
                 assert page.evaluate(CONTRAST) == [], f"/{path}, {scheme}"
             assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{served.port}"}
+
+
+def test_the_report_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+    spec, results = study_of_scores(per_factor=True)
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render(Snapshot(spec, results).report(100, created="today")), encoding="utf-8")
+    with opened(browser, PHONE) as page:
+        page.goto(page_file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0

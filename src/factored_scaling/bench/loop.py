@@ -197,16 +197,15 @@ class Loop:
 
     def _remix_weights(self, study: Study) -> dict[str, float]:
         """Re-Mix's weights, learned on first use."""
-        kept = study.store.document(study.id, "remix", "weights")
-        if kept is None:
+        weights = study.remix_weights()
+        if weights is None:
             from factored_scaling.policies.remix import plot_trajectory
 
             limit_threads(self.lab.device)
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)
-            kept = {"weights": learned.weights, "domains": list(learned.domains)}
+            weights = dict(learned.weights)
             plot_trajectory(learned, folder / "weights.png")
-            study.store.put_document(study.id, "remix", "weights", kept)
-        weights: dict[str, float] = kept["weights"]
+            study.save_remix_weights(weights, learned.domains)
         return weights

@@ -171,7 +171,7 @@ def recommend_command(
     if save:
         with target.study() as opened:
             kept = answer.to_mapping() | ({} if held is None else held.chosen(answer, seed))
-            opened.store.put_document(opened.id, "recommendation", "latest", kept)
+            opened.save_recommendation(kept)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
     last = now.hindsight if answer.summary is not None else None

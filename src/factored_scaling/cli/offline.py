@@ -104,9 +104,7 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
     with target.study() as opened:
         config = RemixConfig.from_mapping({"preset": preset})
         learned = train_remix(all_frames(opened, folder, device), config, seed, folder / "remix", Bars.single, device)
-        opened.store.put_document(
-            opened.id, "remix", "weights", {"weights": learned.weights, "domains": list(learned.domains)}
-        )
+        opened.save_remix_weights(learned.weights, learned.domains)
     plot_trajectory(learned, folder / "remix" / "weights.png")
     if as_json:
         print_json({"weights": learned.weights})

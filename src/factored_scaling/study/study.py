@@ -21,7 +21,7 @@ from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.runner.outcomes import Outcome, check_factors
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
-from factored_scaling.store.documents import REMIX
+from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
 from factored_scaling.study.display import describe, differences, study_html, to_frame
 from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured
 from factored_scaling.study.proxy import proxy_results
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # opening a study loads no backend
 
 log = logging.getLogger("factored_scaling.study")
 
-PLAN = "plan"  # kind of the documents that say which runs a round planned last
 MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
 
@@ -312,12 +311,11 @@ class Study(RunQueue):
         """
         with self.store.one_moment():
             record = Record.read(self.store, self.id)
-            weights = self.store.document(self.id, REMIX, "weights")
+            weights = self.remix_weights()
             offline = None if proxy is None else proxy_results(self, proxy)
         rows = tuple(row for _, rows in record.rows(partial) for row in rows)
-        learned = None if weights is None else dict(weights["weights"])
         last = record.rounds[-1]
-        return Snapshot(self._spec_in(last), Results(rows), learned, offline, last.dataset, record)
+        return Snapshot(self._spec_in(last), Results(rows), weights, offline, last.dataset, record)
 
     def results(self, partial: bool = False) -> Results:
         """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
@@ -365,9 +363,22 @@ class Study(RunQueue):
         created = datetime.date.today().isoformat()
         return write_report(self.snapshot().report(budget, strategy, created=created), path)
 
+    def remix_weights(self) -> dict[str, float] | None:
+        """Re-Mix's weights per factor; None where they were not learned."""
+        found = self.store.document(self.id, REMIX, "weights")
+        return None if found is None else dict(found["weights"])
+
+    def save_remix_weights(self, weights: Mapping[str, float], domains: Sequence[str]) -> None:
+        """Keep the weights that Re-Mix learned over its domains."""
+        self.store.put_document(self.id, REMIX, "weights", {"weights": dict(weights), "domains": list(domains)})
+
+    def save_recommendation(self, recommendation: Mapping[str, Any]) -> None:
+        """Keep a recommendation, as `to_mapping` gives it, as the one of this round."""
+        self.store.put_document(self.id, RECOMMENDATION, "latest", dict(recommendation))
+
     def saved_recommendation(self) -> dict[str, Any] | None:
         """The recommendation that was saved last in this round, as `to_mapping` gives it; None where none was."""
-        found = self.store.documents(self.id, "recommendation")
+        found = self.store.documents(self.id, RECOMMENDATION)
         latest = [row for row in found if row.key == "latest" and row.created >= self.round.created]
         return dict(latest[0].body) if latest else None
 

@@ -24,7 +24,6 @@ from factored_scaling.report.words import (
     plain,
     strategy_words,
 )
-from factored_scaling.store.documents import REMIX
 from factored_scaling.study import Snapshot, Study
 
 LARGEST_BUDGET = 100_000
@@ -70,7 +69,7 @@ class Curves:
     @property
     def strategies(self) -> tuple[str, ...]:
         """The rules to choose from; Re-Mix only when its weights are there."""
-        weights = self.study.store.document(self.study.id, REMIX, "weights")
+        weights = self.study.remix_weights()
         return tuple(name for name in STRATEGIES if name != "remix" or weights is not None)
 
     def _now(self) -> Snapshot:
@@ -78,7 +77,7 @@ class Curves:
         store, study = self.study.store, self.study.id
         with store.one_moment():
             done = tuple(run.id for run in store.outline(study) if run.state == "done")
-            weights = store.document(study, REMIX, "weights")
+            weights = self.study.remix_weights()
             # the trials of a run that is done never change; means may be added
             stamp = (str(self.study.spec.to_mapping()), done, store.counts(study)[1], str(weights))
             if self._snapshot is None or stamp != self._stamp:

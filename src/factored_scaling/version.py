@@ -1,3 +1,3 @@
-"""The release, in a module of its own so that every room may read it."""
+"""The release, in a module of its own so that every package may read it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -41,9 +41,18 @@ NAMES = {
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps: where networks are trained.")
 @click.option("--full", is_flag=True, help="Three seeds and budgets of 20 and 100, with the spread over seeds.")
+@click.option("--fast", is_flag=True, help="Two minutes: every step, with policies too short of training to compare.")
 @click.option("--tiny", is_flag=True, help="A toy size that proves nothing but runs in a minute (for tests).")
 def quickstart_command(
-    folder: Path, task: str, budget: int, seed: int, workers: int | None, device: str, full: bool, tiny: bool
+    folder: Path,
+    task: str,
+    budget: int,
+    seed: int,
+    workers: int | None,
+    device: str,
+    full: bool,
+    fast: bool,
+    tiny: bool,
 ) -> None:
     """Run the whole method: collect, train on subsets, fit, recommend, collect, train again, compare.
 
@@ -52,6 +61,7 @@ def quickstart_command(
 
     \b
     fsc quickstart
+    fsc quickstart --fast                          to see what happens, in two minutes
     fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
     from factored_scaling.bench.loop import Stop
@@ -65,7 +75,7 @@ def quickstart_command(
     lines: list[OutcomeLine] = []
     try:
         for number in seeds:
-            settings = _settings(task, number, tiny, device)
+            settings = _settings(task, number, "tiny" if tiny else "fast" if fast else "", device)
             loop = make_loop(folder / f"seed-{number}" if full else folder, settings, workers)
             turned = _turn(loop, budgets)
             outcomes += [(number, outcome) for outcome in turned]
@@ -78,16 +88,25 @@ def quickstart_command(
         _closing_table(amount, [(number, o) for number, o in outcomes if o.cell.budget == amount])
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     say(f"took {minutes} min {seconds} s; rows in {folder / 'outcomes.csv'}")
+    if fast or tiny:
+        say("These policies had too little training to compare rules; `fsc quickstart` trains longer.")
+    if not full:
+        say(f"\nNext:\n  open {folder / 'report.html'} in a browser: what to collect, and why")
+        say(f"  fsc recommend {folder} --budget 50    the same study with another budget")
+        say(f"  fsc serve {folder}                    its runs, curves and scores in a browser")
+        say("  fsc init my-study --help              begin with demonstrations of your own")
 
 
-def _settings(task: str, seed: int, tiny: bool, device: str) -> LoopSettings:
+def _settings(task: str, seed: int, size: str, device: str) -> LoopSettings:
     from factored_scaling.bench.loop import LoopSettings
 
-    if not tiny:
+    if not size:
         return LoopSettings(task, seed=seed, evaluation={"initial_states": 12}, device=device)
-    small = {"updates": 20, "image_size": 32}
-    sizes = {"settings": 2, "initial_states": 1}
-    return LoopSettings(task, 4, 3, seed, small, sizes, {"updates": 10, "warmup": 2, "validate_every": 5}, device)
+    policy, trials = {"updates": 20, "image_size": 32}, {"settings": 2, "initial_states": 1}
+    if size == "fast":
+        policy, trials = {"updates": 150}, {"initial_states": 1}
+    remix = {"updates": 10, "warmup": 2, "validate_every": 5}
+    return LoopSettings(task, 10 if size == "fast" else 4, 3, seed, policy, trials, remix, device)
 
 
 def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop:
@@ -103,27 +122,35 @@ def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop
 
 
 def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
-    """One turn of the crank, told step by step, with a report at the end."""
+    """One round step by step, with a report at the end."""
     from factored_scaling.bench.loop import Cell
 
     settings, task = loop.settings, loop.lab.task
-    print_heading(f"\n{settings.task}, seed {settings.seed}")
-    say(f"1  collect {settings.demos} demonstrations for each of: {', '.join(task.factors)}")
-    loop.study().close()
-    say("2  train and measure policies on subsets of them")
-    loop.measure(["group"])
-    say("3  fit the response model and one curve per group, recommend; Re-Mix learns its weights")
     cells = [Cell(strategy, budget) for budget in budgets for strategy in STRATEGIES]
+    print_heading(f"\n{settings.task}, seed {settings.seed}")
+    say(f"Step 1 of 5: collect {settings.demos} demonstrations for each of: {', '.join(task.factors)}")
+    with loop.study() as study:
+        policies, left = len(study.runs()), sum(run.state != "done" for run in study.runs())
+    began = time.monotonic()
+    say(f"Step 2 of 5: train and measure {policies} policies on subsets of them; {len(cells)} more follow in step 4")
+    loop.measure(["group"])
+    spent = (time.monotonic() - began) * len(cells) / left if left else None
+    say(f"Step 3 of 5: fit the curves and the response model, recommend; Re-Mix learns its weights{_about(spent)}")
     for cell in cells:
         answer, _, _ = loop.recommend(cell)
         allocation = ", ".join(f"{count} {name}" for name, count in answer.allocation.items() if count)
         say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<15} {allocation}")
-    say("4  collect each rule's allocation, train on it, measure")
+    say("Step 4 of 5: collect each rule's allocation, train on it, measure")
     outcomes = loop.outcomes(cells)
     for budget in budgets:
         path = _report(loop, [outcome for outcome in outcomes if outcome.cell.budget == budget], budget)
-        say(f"5  wrote {path}")
+        say(f"Step 5 of 5: wrote {path}")
     return outcomes
+
+
+def _about(seconds: float | None) -> str:
+    """The time left in all, when the first policies have been timed."""
+    return "" if seconds is None else f" (about {max(1, round(seconds / 60))} min left in all)"
 
 
 def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:

@@ -17,7 +17,7 @@ import dashboard_images
 import model_images
 from run_examples import run_page
 
-from factored_scaling.core.queue import plan_queue, short_codes
+from factored_scaling.core.trial_queue import plan_queue, short_codes
 from factored_scaling.io.files import read_results, read_study
 from factored_scaling.model.recommend import recommend
 from factored_scaling.report import ReportInput, curves_figure, run_lines, write_report

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factored_scaling.core.conditions import Condition, Order, ScoringSpec
-from factored_scaling.core.queue import (
+from factored_scaling.core.rubric import RUBRICS
+from factored_scaling.core.trial_queue import (
     ALPHABET,
     MOST_TRIALS,
     PlannedTrial,
@@ -20,7 +21,6 @@ from factored_scaling.core.queue import (
     read_code,
     short_codes,
 )
-from factored_scaling.core.rubric import RUBRICS
 from factored_scaling.errors import InvalidInput
 
 

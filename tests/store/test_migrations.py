@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, inspect
 
 from factored_scaling.core.design import PlannedRun, RunSpec
-from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.rubric import RUBRICS
+from factored_scaling.core.trial_queue import plan_queue
 from factored_scaling.core.trials import Tally, Trial
 from factored_scaling.errors import StoreError
 from factored_scaling.store import Entry, Measurement, Store, migrations

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import inspect, text
 
 from factored_scaling.core.conditions import Condition, ScoringSpec
-from factored_scaling.core.queue import PlannedTrial, plan_queue
 from factored_scaling.core.rubric import RUBRICS
+from factored_scaling.core.trial_queue import PlannedTrial, plan_queue
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, StudyMissing, TrialTaken
 from factored_scaling.store import Entry, QueuedTrial, Store, migrations

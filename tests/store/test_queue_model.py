@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from factored_scaling.core.conditions import Condition, ScoringSpec
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import plan
-from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.rubric import RUBRICS
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trial_queue import plan_queue
 from factored_scaling.errors import InvalidInput, TrialTaken
 from factored_scaling.store import Entry, Store
 

@@ -165,7 +165,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
     \b
     fsc sheet undo my-study K7PQ
     """
-    from factored_scaling.core.queue import read_code
+    from factored_scaling.core.trial_queue import read_code
     from factored_scaling.scoring.session import Scoring
 
     read = read_code(code)

@@ -16,7 +16,9 @@ from factored_scaling.core.trials import ALL_FACTORS
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, suggest
 
 Conditions = frozenset[tuple[str, ...]]  # what was varied in trials
-_COLUMNS = dict.fromkeys(("demos", "combination", "n", "score", "trials", "seed", "factor"))
+# of results.csv; the general form has `demos:NAME` instead of the first two
+COLUMNS = ("combination", "n", "score", "trials", "seed", "factor")
+_KEYS = dict.fromkeys(("demos", *COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +284,9 @@ def _mean(scores: Sequence[tuple[float, int | None]]) -> tuple[float, int | None
 
 
 def _row(given: Mapping[str, Any], place: str) -> Row:
-    if not given.keys() <= _COLUMNS.keys():
-        key = next(key for key in given if key not in _COLUMNS)
-        raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _COLUMNS))
+    if not given.keys() <= _KEYS.keys():
+        key = next(key for key in given if key not in _KEYS)
+        raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _KEYS))
     if given.get("score") is None:
         raise InvalidInput("missing", where=f"{place}, column score")
     demos = given.get("demos")

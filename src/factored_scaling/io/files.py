@@ -26,7 +26,6 @@ _MOST_YAML = 1024 * 1024
 _MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a typing error must not fill the disk
 _MOST_POLICIES = 100_000
 _PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
-_FIXED = ("combination", "n", "score", "trials", "seed", "factor")
 
 
 class _Loader(yaml.SafeLoader):
@@ -275,7 +274,9 @@ def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -
 
 def _check_header(header: Sequence[str], place: str) -> None:
     general = any(column.startswith("demos:") for column in header)
-    check_columns(header, place, _FIXED, ("score",) if general else ("combination", "n", "score"), "demos:")
+    from factored_scaling.core.results import COLUMNS
+
+    check_columns(header, place, COLUMNS, ("score",) if general else ("combination", "n", "score"), "demos:")
     if general and ("combination" in header or "n" in header):
         raise InvalidInput("both demos: columns and combination or n", where=place, hint="use one form")
 

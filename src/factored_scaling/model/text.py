@@ -111,6 +111,11 @@ def choice_sentence(summary: ModelSummary) -> str:
     )
 
 
+def noise_sentence(summary: ModelSummary) -> str:
+    """How much success differs when a policy is trained again."""
+    return f"Training noise: {size_of_points(summary.noise.mean)} points (one standard deviation)."
+
+
 def regret_sentence(summary: ModelSummary) -> str:
     """Expected regret of the recommended allocation."""
     return f"Expected regret of acting now: {size_of_points(summary.regret)} points."

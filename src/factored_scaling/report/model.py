@@ -20,11 +20,11 @@ from factored_scaling.model.text import (
     current_sentence,
     difference_text,
     estimate_text,
+    noise_sentence,
     percent,
     points,
     probability_text,
     regret_sentence,
-    size_of_points,
 )
 from factored_scaling.report.figures import bare_figure, draw_points, draw_prediction, dress_axes
 from factored_scaling.report.plot import Plot, plot_svg
@@ -71,7 +71,7 @@ def model_content(
         "measured": any(summary.measured(curve.factor) for curve in summary.curves),
         "sentences": [
             current_sentence(summary),
-            f"Training noise: {size_of_points(summary.noise.mean)} points (one standard deviation).",
+            noise_sentence(summary),
             # where another rule leads the page, what the response model would recommend is not told above
             *([choice_sentence(summary), regret_sentence(summary)] if headline.summary is None else []),
         ],

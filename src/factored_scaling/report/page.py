@@ -15,9 +15,9 @@ from factored_scaling.model.summary import Comparison
 from factored_scaling.model.text import percent, points
 from factored_scaling.report.figures import Panel, outcome_figure, panels, shared_limits
 from factored_scaling.report.model import model_content
-from factored_scaling.report.pages import templates
 from factored_scaling.report.plot import plot_svg
 from factored_scaling.report.style import COLOURS, NEUTRALS, colour_places, factor_places, inline_svg
+from factored_scaling.report.templating import templates
 from factored_scaling.report.values import OutcomeRow, ReportInput, RunLine
 from factored_scaling.report.words import (
     answer,

@@ -8,7 +8,7 @@ from typing import Any
 
 from factored_scaling.core.conditions import NORMAL, Condition, scene
 from factored_scaling.core.rubric import Rubric
-from factored_scaling.report.pages import templates
+from factored_scaling.report.templating import templates
 from factored_scaling.version import __version__
 
 _MOST_LINES = 14  # trials below one heading: they fit one sheet of paper together

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from factored_scaling.core.conditions import Condition
-from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.rubric import Ending, Rubric
+from factored_scaling.core.trial_queue import plan_queue
 from factored_scaling.core.trials import Score, Tally, score_of_tallies, summarise
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import Entry, EntryRow, EvaluationRow, QueuedTrial, RunRow

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.core.conditions import NORMAL
-from factored_scaling.core.queue import read_code, short_codes
 from factored_scaling.core.rubric import ENDINGS, Rubric
+from factored_scaling.core.trial_queue import read_code, short_codes
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
 from factored_scaling.io.files import read_table
 from factored_scaling.io.tables import check_columns, table_csv

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, func, select
 
-from factored_scaling.store import queue as queues
-from factored_scaling.store.queue import CLAIMED, HERE, OWN
+from factored_scaling.store import trial_queue as queues
 from factored_scaling.store.rows import QueueSummary
 from factored_scaling.store.schema import queue
+from factored_scaling.store.trial_queue import CLAIMED, HERE, OWN
 
 _DEALT_WITH = and_(queue.c.state != "open", queue.c.told.is_not(None))
 _COUNTS = (

@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import Rubric
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trial_queue import PlannedTrial
 from factored_scaling.core.trials import Measurement, Tally, Trial
 from factored_scaling.io.atomic import take_name
 from factored_scaling.store import (
@@ -24,11 +24,11 @@ from factored_scaling.store import (
     imports,
     leases,
     migrations,
-    queue,
     queue_summary,
     results,
     runs,
     studies,
+    trial_queue,
 )
 from factored_scaling.store.connections import Clock, Database, address_of
 from factored_scaling.store.rows import (
@@ -393,25 +393,25 @@ class Store:
         seed: int,
     ) -> int:
         """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
-        return self._write(queue.add, study, run_ids, planned, rubric, step_limit, seed)
+        return self._write(trial_queue.add, study, run_ids, planned, rubric, step_limit, seed)
 
     def evaluations(self, study: int) -> list[EvaluationRow]:
         """The study's evaluations, oldest first."""
-        return self._read(queue.of_study, study)
+        return self._read(trial_queue.of_study, study)
 
     def evaluation(self, evaluation: int) -> EvaluationRow:
         """One evaluation by its id."""
-        return self._read(queue.one, evaluation)
+        return self._read(trial_queue.one, evaluation)
 
     def queue(self, evaluation: int) -> list[QueuedTrial]:
         """The evaluation's trials in the order to run them, all as of one moment."""
         with self._reading() as connection:
-            return queue.read(connection, self._database.now(connection), evaluation)
+            return trial_queue.read(connection, self._database.now(connection), evaluation)
 
     def queued_trial(self, evaluation: int, code: str) -> QueuedTrial:
         """One trial by its code."""
         with self._reading() as connection:
-            return queue.of_code(connection, self._database.now(connection), evaluation, code)
+            return trial_queue.of_code(connection, self._database.now(connection), evaluation, code)
 
     def queue_summary(self, evaluation: int, operator: str, recent: int) -> QueueSummary:
         """How far the evaluation is, as of one moment, and what is this operator's.
@@ -423,15 +423,15 @@ class Store:
 
     def entries(self, evaluation: int) -> list[EntryRow]:
         """Everything that was said about the trials, oldest first, what was undone included."""
-        return self._read(queue.history, evaluation)
+        return self._read(trial_queue.history, evaluation)
 
     def claim_trial(self, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
         """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
-        return self._write(queue.claim, evaluation, operator, seconds)
+        return self._write(trial_queue.claim, evaluation, operator, seconds)
 
     def unclaim_trials(self, evaluation: int, operator: str) -> int:
         """Give back what the operator claimed and did not score; returns how many trials that was."""
-        return self._write(queue.unclaim, evaluation, operator)
+        return self._write(trial_queue.unclaim, evaluation, operator)
 
     def append_entries(
         self,
@@ -446,7 +446,7 @@ class Store:
         by somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
         `next_for` claims their next trial.
         """
-        return self._write(queue.tell, evaluation, given, claim_seconds, next_for)
+        return self._write(trial_queue.tell, evaluation, given, claim_seconds, next_for)
 
     def close_evaluation(self, evaluation: int, early: bool = False) -> int:
         """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
@@ -454,12 +454,12 @@ class Store:
         With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
         meanwhile; runs without any score stay as they are, also when nothing at all was scored.
         """
-        return self._write(queue.close, evaluation, early)
+        return self._write(trial_queue.close, evaluation, early)
 
     def unsettled_trials(self, study: int) -> dict[int, list[Trial]]:
         """What is scored in evaluations that are not closed yet, by run id."""
         with self._reading() as connection:
-            return queue.unsettled(connection, self._database.now(connection), study)
+            return trial_queue.unsettled(connection, self._database.now(connection), study)
 
     # --- documents
 

@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, func, insert, or_, select, update
 
 from factored_scaling.core.conditions import Condition
-from factored_scaling.core.queue import PlannedTrial
 from factored_scaling.core.rubric import ENDINGS, Rubric
+from factored_scaling.core.trial_queue import PlannedTrial
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, StudyMissing, TrialTaken
 from factored_scaling.store import leases, results, studies

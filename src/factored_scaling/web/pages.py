@@ -11,8 +11,8 @@ from typing import Any
 import jinja2
 from starlette.responses import Response
 
-from factored_scaling.report.pages import templates
 from factored_scaling.report.style import COLOURS, NEUTRALS
+from factored_scaling.report.templating import templates
 from factored_scaling.version import __version__
 
 _HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import random
 
 from tests.cli.corpus.kinds import Case, Reader, again, cell, content, header, table, tables, texts
 
-from factored_scaling.core.queue import short_codes
+from factored_scaling.core.trial_queue import short_codes
 
 OTHER = short_codes(1, random.Random("another sheet"))[0]  # a code with the right check, on no sheet of the desk
 LABELS: dict[str, Case] = {

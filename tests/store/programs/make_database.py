@@ -11,8 +11,8 @@ from pathlib import Path
 
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.design import plan
-from factored_scaling.core.queue import plan_queue
 from factored_scaling.core.spec import StudySpec
+from factored_scaling.core.trial_queue import plan_queue
 from factored_scaling.core.trials import Trial
 from factored_scaling.store import Entry, Measurement, Store
 

@@ -83,7 +83,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     rule = (("─" if column else " ") * width for column, width in zip(columns, widths, strict=True))
     lines = [*_lines(header, widths, right, bottom=True), "  ".join(rule).rstrip()]
     lines += [line for cells in body for line in _lines(cells, widths, right)]
-    click.echo("\n".join([*lines, ""]))  # the cells are printable
+    write_out("\n".join([*lines, "", ""]))
 
 
 def print_heading(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.core.proxy import nearest_means
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
 LARGEST = 1e30  # of an embedding; squares of larger numbers have no sum
@@ -22,14 +22,13 @@ _HINT = (
 def similarities(path: Path, factors: Sequence[str]) -> dict[str, Any]:
     """How near the file's held-out observations lie to those trained on, as workers keep it of our own policies."""
     arrays = _arrays(path)
-    near = cosine_similarities(arrays["held_out"], arrays["trained"])
     varied = [str(name) for name in arrays["factors"].tolist()] if "factors" in arrays else []
-    if varied and len(varied) != len(near):
-        raise InvalidInput(f"{len(varied)} factors for {len(near)} rows of held_out", hint=_HINT)
+    if varied and len(varied) != len(arrays["held_out"]):
+        raise InvalidInput(f"{len(varied)} factors for {len(arrays['held_out'])} rows of held_out", hint=_HINT)
     for name in varied:
         if name not in ("", "nominal", *factors):
             raise UnknownFactor(name, factors, where="factors")
-    nearest = {str(k): nearest_mean(near, k).round(6).tolist() for k in KS}
+    nearest = nearest_means(arrays["held_out"], arrays["trained"])
     return {"nearest": nearest, "factors": [None if name in ("", "nominal") else name for name in varied]}
 
 

@@ -52,6 +52,12 @@ def cosine_similarities(held_out: ArrayLike, training: ArrayLike) -> Array:
     return _unit(rows) @ _unit(columns).T
 
 
+def nearest_means(held_out: ArrayLike, trained: ArrayLike) -> dict[str, list[float]]:
+    """What is kept of a policy's embeddings: for every k of `KS`, each held-out observation's mean similarity."""
+    similarities = cosine_similarities(held_out, trained)
+    return {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
+
+
 def nearest_mean(similarities: Array, k: int = 1) -> Array:
     """Each row's mean over its `k` largest entries; over all of them where there are fewer than `k`."""
     if k < 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from factored_scaling.backends import Backend, Context, Embeddings
-from factored_scaling.core.proxy import KS, cosine_similarities, nearest_mean
+from factored_scaling.core.proxy import nearest_means
 from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
 from factored_scaling.progress import PREPARING
@@ -307,9 +307,7 @@ def _noticing(member: _Member) -> Iterator[None]:
 
 def similarities_of(embeddings: Embeddings) -> dict[str, Any]:
     """What FSC-Proxy keeps of a policy: for every k, the mean similarity of the k nearest episodes."""
-    similarities = cosine_similarities(embeddings.held_out, embeddings.trained)
-    nearest = {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
-    return {"nearest": nearest, "factors": list(embeddings.factors)}
+    return {"nearest": nearest_means(embeddings.held_out, embeddings.trained), "factors": list(embeddings.factors)}
 
 
 @contextmanager

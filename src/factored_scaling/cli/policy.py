@@ -155,8 +155,8 @@ def evaluate_command(
     with PolicyClient(address, _key(key_file), patience=wait) as client:
         from factored_scaling.serving.evaluate import Keys, evaluate_served  # loads torch: not before a server is there
 
-        lab = Lab(task, Path.cwd(), image_size=image_size or client.said("height", 8, 4096))
-        steps = execute or client.said("execute", 1, 10_000)
+        lab = Lab(task, Path.cwd(), image_size=image_size or client.whole_number("height", 8, 4096))
+        steps = execute or client.whole_number("execute", 1, 10_000)
         if steps is None:
             raise InvalidInput("the policy does not say how many actions to carry out", where="--execute")
         keys = Keys(cameras, state_key, prompt) if cameras else None

@@ -177,7 +177,7 @@ def draw_prediction(axes: Axes, at: float, score: float, colour: str) -> None:
 
 
 def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> None:
-    """Ticks that mean something (none, now, then), names of both axes, a quiet grid, and nothing else."""
+    """Ticks at zero, the current and the final number of demonstrations; axis names and a light grid."""
     axes.set_xlim(-0.045 * end, 1.3 * end)
     axes.set_xlabel("demonstrations", fontsize=8, color=MUTED, labelpad=1)
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
@@ -374,7 +374,7 @@ def save_figures(
 
 
 def bare_figure(width: float, height: float) -> Figure:
-    """A figure that belongs to nobody: no window, no global list of figures."""
+    """A figure without a window, outside matplotlib's global list of figures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -45,7 +45,7 @@ _LEGEND = (
 def model_content(
     spec: StudySpec, recommendation: Recommendation, answers: Mapping[str, Recommendation] | None = None
 ) -> dict[str, Any]:
-    """What the page says of the response model; nothing where there is none. Colours are the first answer's."""
+    """The page's section on the response model; empty without one. Colours are those of the first recommendation."""
     summary = recommendation.summary
     if summary is None:
         return {}
@@ -72,7 +72,7 @@ def model_content(
         "sentences": [
             current_sentence(summary),
             noise_sentence(summary),
-            # where another rule leads the page, what the response model would recommend is not told above
+            # when another strategy is the headline, the response model's recommendation is not shown above
             *([choice_sentence(summary), regret_sentence(summary)] if headline.summary is None else []),
         ],
         "policies": summary.policies,

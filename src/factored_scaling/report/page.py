@@ -51,7 +51,7 @@ def render(report: ReportInput) -> str:
 
 
 def _content(report: ReportInput) -> dict[str, Any]:
-    """What the template fills in; it computes nothing itself."""
+    """The template's variables. The template computes nothing."""
     spec = report.spec
     headline = next(iter(report.recommendations.values()))
     with_curves = next((r for r in report.recommendations.values() if r.curves), None)
@@ -94,14 +94,14 @@ def _content(report: ReportInput) -> dict[str, Any]:
 
 
 def _compared(headline: Recommendation, modelled: Recommendation) -> Comparison | None:
-    """What the response model says of a headline that another rule chose."""
+    """The response model's view of a headline that another strategy chose."""
     if headline.summary is not None or modelled.summary is None:
         return None
     return modelled.summary.compare(headline.allocation)
 
 
 def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str]]:
-    """The few numbers that place the study."""
+    """The summary numbers of the study."""
     spec = report.spec
     measured = sum(line.score is not None for line in report.runs)
     counted = sum(line.score.trials for line in report.runs if line.score is not None)
@@ -242,9 +242,9 @@ def _warnings(recommendations: Mapping[str, Recommendation]) -> list[str]:
 def _outcome(rows: Sequence[OutcomeRow]) -> dict[str, Any]:
     if not rows:
         return {}
-    said = "; ".join(f"{row.strategy} {percent(row.measured)}" for row in rows)
+    description = "; ".join(f"{row.strategy} {percent(row.measured)}" for row in rows)
     return {
-        "svg": inline_svg(outcome_figure(rows), "outcome", f"Measured success after collecting: {said}."),
+        "svg": inline_svg(outcome_figure(rows), "outcome", f"Measured success after collecting: {description}."),
         "rows": [
             {
                 "strategy": row.strategy,

@@ -60,8 +60,8 @@ _WIDE_FONTS = (
 def colour_places(spec: StudySpec, headline: Recommendation | None) -> dict[str, int]:
     """Each combination's place in `COLOURS`, by label: that of its first factor.
 
-    Pairs overlap, so that they have hues of their own. As many as can be told apart have one each. More would only look
-    like a rainbow: there the ones that the headline spends on carry the accent and the rest step back.
+    Pairs overlap, so they have hues of their own. Each has its own hue while there are enough distinct ones.
+    With more combinations, those that the headline spends on have the accent colour and the others a neutral one.
     """
     combinations = spec.combinations()
     if spec.construction != "pair" and len(spec.names) <= len(PALETTE):
@@ -118,7 +118,7 @@ def side_by_side(
 
 @contextmanager
 def look(text_as_paths: bool, fonts: Sequence[str], salt: str = "factored-scaling") -> Iterator[None]:
-    """Settings that must hold while a figure is drawn; nothing of them stays."""
+    """Settings while a figure is drawn; the previous settings are restored afterwards."""
     import matplotlib
 
     settings: Any = {

@@ -1,4 +1,4 @@
-"""How templates become text: the report's, the sheets' and, one room up, the dashboard's."""
+"""Template environments of the report, the sheets and the dashboard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def templates(room: str = "report") -> Environment:
-    """The templates of a room, which may include the report's.
+    """The templates of a package, which may include the report's.
 
-    What one fills in is escaped, and a name that is not given is an error.
+    Values are escaped, and a missing variable is an error.
     """
     import jinja2
 

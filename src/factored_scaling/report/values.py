@@ -1,4 +1,4 @@
-"""What a report is made from: plain frozen values, so that any caller can fill them."""
+"""Input of a report: plain frozen values that any caller can build."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ReportInput:
 
 
 def run_lines(spec: StudySpec, results: Results) -> tuple[RunLine, ...]:
-    """The run table of someone who keeps no runs, only results: one line per training set and seed."""
+    """The run table for results without recorded runs: one line per training set and seed."""
     groups: dict[tuple[tuple[int, ...], int | None], list[Row]] = {}
     for _, row, demos in distinct(spec, results):
         groups.setdefault((demos, row.seed), []).append(row)

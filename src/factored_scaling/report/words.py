@@ -1,4 +1,4 @@
-"""The report in sentences: numbers as people say them."""
+"""Sentences and formatted numbers of the report."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def curve_words(report: CurveReport, budget: int) -> str:
 
 
 def back_test_words(report: CurveReport) -> str:
-    """What the curve would have said of its own last point."""
+    """Backtest: the curve's prediction of its own last point."""
     test = report.diagnosis.back_test
     if test is None:
         return "Too few sizes for a back-test."

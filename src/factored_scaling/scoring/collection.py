@@ -10,7 +10,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.values import Span, spread
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
-MOST_DEMOS = 5_000  # in one list; more is a slip of the finger
+MOST_DEMOS = 5_000  # in one list; a larger number is probably a typing error
 
 
 @dataclass(frozen=True, slots=True)

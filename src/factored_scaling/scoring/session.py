@@ -1,4 +1,4 @@
-"""Scoring by people: a blind queue of trials over a study's policies, several operators at once, nothing twice."""
+"""Scoring by people: a blind queue of trials over a study's policies, several operators at once, each trial once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLAIM_SECONDS = 30 * 60.0  # longer than any rollout with its set-up; an operato
 
 @dataclass(frozen=True, slots=True)
 class BlindTrial:
-    """A queued trial as operators may see it: a scene, an opaque policy label, and what was said about it."""
+    """A queued trial as operators may see it: a scene, an opaque policy label, and its entries."""
 
     code: str
     # which of the queue's trials this is, from 1
@@ -45,7 +45,7 @@ class BlindTrial:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an evaluation is. `overall` is over all policies together, so it tells none of them apart."""
+    """Progress of an evaluation. `overall` is the mean over all policies together, so it reveals none of them."""
 
     trials: int
     scored: int
@@ -74,7 +74,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an operator may know of an evaluation: nothing in it tells policies apart."""
+    """What an operator may see of an evaluation. It reveals nothing about single policies."""
 
     progress: Progress
     # how many trials they scored, the last that they scored or left out and may undo, and the one they have now
@@ -157,7 +157,7 @@ class Scoring:
         return self._tell(code, Entry("score", token, operator, value, ending or "", note))
 
     def fail(self, code: str, ending: Ending, operator: str, token: str, note: str = "") -> BlindTrial:
-        """The rollout was stopped by the step limit or for a hazard: score 0, the reason kept."""
+        """The rollout was stopped by the step limit or for a hazard: score 0 with the reason recorded."""
         return self.score(code, 0.0, operator, token, note, ending)
 
     def skip(self, code: str, operator: str, token: str, note: str = "") -> BlindTrial:
@@ -165,7 +165,7 @@ class Scoring:
         return self._tell(code, Entry("skip", token, operator, None, "", note))
 
     def undo(self, code: str, operator: str, token: str) -> BlindTrial:
-        """Take a score or a skip back; the trial is this operator's again. What was said stays in the history."""
+        """Take a score or a skip back; the trial is this operator's again. The entry stays in the history."""
         return self._tell(code, Entry("undo", token, operator))
 
     def note(self, code: str, note: str, operator: str, token: str) -> BlindTrial:
@@ -175,15 +175,15 @@ class Scoring:
         return self._tell(code, Entry("note", token, operator, None, "", note))
 
     def release(self, operator: str) -> int:
-        """Give back the trial this operator has; returns how many there were."""
+        """Release this operator's claim; returns the number of released trials."""
         return self.study.store.unclaim_trials(self.id, operator)
 
-    def tell(self, told: Sequence[tuple[str, Entry]], next_for: str | None = None) -> int:
+    def tell(self, entries: Sequence[tuple[str, Entry]], next_for: str | None = None) -> int:
         """Many entries at once, all or none, as a filled-in sheet has them; returns how many were new.
 
         The operator `next_for` claims their next trial with it, as `next` does.
         """
-        return self.study.store.append_entries(self.id, told, CLAIM_SECONDS, next_for)
+        return self.study.store.append_entries(self.id, entries, CLAIM_SECONDS, next_for)
 
     def last(self, operator: str) -> BlindTrial | None:
         """What this operator scored or left out last and may undo."""
@@ -212,10 +212,10 @@ class Scoring:
         return _blind(self.study.store.queued_trial(self.id, code))
 
     def progress(self) -> Progress:
-        """How far the evaluation is, without telling policies apart."""
+        """Progress of the evaluation, without results of single policies."""
         return self.view("").progress
 
-    # --- for who leads the study
+    # --- for the person who leads the study
 
     def outdated(self) -> bool:
         """Whether study.yaml asks for other trials by now than those that are queued."""
@@ -239,15 +239,15 @@ class Scoring:
         return found
 
     def history(self) -> list[EntryRow]:
-        """Everything that was said, oldest first, what was undone included."""
+        """All entries, oldest first, including undone ones."""
         return self.study.store.entries(self.id)
 
     def close(self, early: bool = False) -> int:
-        """Hand the scores over to the study's runs, which are then done; returns how many trials that was.
+        """Add the scores to the study's runs, which are then done; returns the number of trials.
 
         Before this, scores can be undone, and `Study.results(partial=True)` already uses them. With `early`, trials
-        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile. A queue in which
-        nothing was scored is dropped so, and its runs wait for another.
+        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile. A queue without
+        any score is dropped, and its runs wait for another.
         """
         return self.study.store.close_evaluation(self.id, early)
 

@@ -48,7 +48,7 @@ def evaluation_csv(scoring: Scoring) -> str:
 
 def _import_evaluation(scoring: Scoring, rows: _Rows, operator: str, partial: bool) -> int:
     waiting = {trial.code: trial for trial in scoring.trials()}
-    told: list[tuple[str, Entry]] = []
+    entries: list[tuple[str, Entry]] = []
     on_sheet: set[str] = set()
     for code, place, cells in _by_code(rows, waiting):
         on_sheet.add(code)
@@ -61,12 +61,12 @@ def _import_evaluation(scoring: Scoring, rows: _Rows, operator: str, partial: bo
             hint = "write a score or skip, or import with --partial"
             raise InvalidInput("missing", where=f"{place}, column score", hint=hint)
         if entry is not None and not _recorded(waiting[code], entry, place):
-            told.append((code, entry))
+            entries.append((code, entry))
     lost = [code for code, trial in waiting.items() if trial.state == "open" and code not in on_sheet]
     if lost and not partial:
         what = f"{len(lost)} trials are not on the sheet, the first is {lost[0]}"
         raise InvalidInput(what, where="column code", hint="import with --partial to take what is there")
-    return scoring.tell(told) if told else 0
+    return scoring.tell(entries) if entries else 0
 
 
 def _entry(cells: _Cells, place: str, operator: str, rubric: Rubric) -> Entry | None:
@@ -100,13 +100,13 @@ def _entry(cells: _Cells, place: str, operator: str, rubric: Rubric) -> Entry | 
 
 
 def _recorded(trial: BlindTrial, entry: Entry, place: str) -> bool:
-    """Whether the record says the same already; what it says otherwise is an error."""
+    """Whether the record already holds the same entry. A different one is an error."""
     if trial.state == "open":
         return False
     known = "skip" if trial.state == "skipped" else f"{trial.score:g}"
-    told = "skip" if entry.kind == "skip" else f"{entry.score:g}"
-    if known != told or trial.ending != entry.ending:
-        what = f"trial {trial.code} is recorded as {known} by {trial.operator}, not {told}"
+    score = "skip" if entry.kind == "skip" else f"{entry.score:g}"
+    if known != score or trial.ending != entry.ending:
+        what = f"trial {trial.code} is recorded as {known} by {trial.operator}, not {score}"
         raise InvalidInput(
             what, where=f"{place}, column score", hint="`fsc sheet undo STUDY CODE` takes that back first"
         )
@@ -118,7 +118,7 @@ def _recorded(trial: BlindTrial, entry: Entry, place: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRow:
-    """One demonstration on the operator's list, and what came of it."""
+    """One demonstration on the operator's list, and whether and how it was recorded."""
 
     code: str
     demo: Demo
@@ -233,7 +233,7 @@ def _import_collection(study: Study, rows: _Rows) -> int:
 
 
 def listed_in_round(study: Study) -> dict[str, Any] | None:
-    """What the lists of this round ordered, as an order for the record; None where there are none."""
+    """The total allocation of this round's lists, for the record; None without lists."""
     here = [collection for collection in collections(study) if collection.created >= study.round.created]
     if not here:
         return None
@@ -256,7 +256,7 @@ def collected_in_round(study: Study) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a filled-in sheet brought: demonstrations ticked off, or trials scored."""
+    """Result of an import: demonstrations ticked off, or trials scored."""
 
     collection: bool
     rows: int
@@ -266,8 +266,8 @@ class Imported:
 def import_sheet(study: Study, path: Path, operator: str, partial: bool = False) -> Imported:
     """Take in a filled-in CSV of either kind, all or nothing.
 
-    What is recorded already, and the same, is left alone; a trial that is recorded otherwise is an error. Without
-    `partial`, every trial that is still open must be on its sheet and filled in. Lists of demos may be in part.
+    Rows that are already recorded are skipped; a trial recorded with a different score is an error. Without
+    `partial`, every trial that is still open must be on its sheet and filled in. Lists of demos may be partial.
     """
     header: list[str] = []
 

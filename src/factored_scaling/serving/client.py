@@ -20,10 +20,10 @@ OPENING = 10.0  # seconds in which a machine that neither refuses nor answers mu
 
 
 class PolicyClient:
-    """A connection to a served policy. `metadata` is what it said of itself.
+    """A connection to a served policy. `metadata` is the server's description of the policy.
 
     `patience` is how long to try again while no server is there, `timeout` how long to wait for an answer, in seconds.
-    Without patience a refused connection is told at once.
+    With `patience` 0 a refused connection raises immediately.
     """
 
     def __init__(self, address: str, key: str | None = None, patience: float = 0.0, timeout: float = 120.0) -> None:
@@ -46,11 +46,11 @@ class PolicyClient:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
         self._held.close()
 
-    def said(self, name: str, least: int, most: int) -> int | None:
-        """A whole number of the metadata; None where the policy does not give it."""
+    def whole_number(self, name: str, least: int, most: int) -> int | None:
+        """A whole number from the metadata; None if it is absent."""
         value = self.metadata.get(name)
         if value is None:
             return None
@@ -91,7 +91,7 @@ class PolicyClient:
 
 
 def _last_line(message: str) -> str:
-    """What a server's error says in the end: openpi's sends a whole traceback."""
+    """The last line of a server's error: openpi's server sends a whole traceback."""
     lines = message.strip().splitlines()
     return one_line(lines[-1], LONGEST_ERROR) if lines else "it does not say which"
 

@@ -1,4 +1,4 @@
-"""Several policies behind one server, each under its label: nobody at the robot learns which is which."""
+"""Several policies behind one server, each under its label: operators at the robot do not learn which is which."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KIND = "factored-scaling policies by label"
 
 @runtime_checkable
 class Closing(Protocol):
-    """A policy that holds on to something."""
+    """A policy that holds resources."""
 
     def close(self) -> None:
-        """Let it go."""
+        """Release them."""
         ...
 
 
@@ -36,7 +36,7 @@ class ServedByLabel:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The labels, in an order that tells nothing."""
+        """The labels, in an order that does not depend on the policies."""
         return {"kind": KIND, "policies": sorted(self._loaders)}
 
     def session(self) -> LabelledSession:

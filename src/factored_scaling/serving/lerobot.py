@@ -34,7 +34,7 @@ class ServedLerobot:
         self, folder: Path, python: Path, environment: Mapping[str, str] | None = None, device: str | None = None
     ) -> None:
         self._checkpoint = read_checkpoint(folder)
-        self._plan = tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8")  # noqa: SIM115  kept open as long as the child
+        self._plan = tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8")  # noqa: SIM115  stays open as long as the child runs
         json.dump({"job": "act", "checkpoint": str(self._checkpoint), "device": device}, self._plan)
         self._plan.flush()
         command = [str(python), str(Path(elsewhere.__file__).with_name("jobs.py")), self._plan.name]
@@ -45,12 +45,12 @@ class ServedLerobot:
             stdout=subprocess.PIPE,
         )
         try:
-            told = self._receive()
+            description = self._receive()
         except BaseException:
             self.close()
             raise
-        self._shapes: dict[str, list[int]] = json.loads(str(told["shapes"]))
-        self._type, self._size = str(told["type"]), int(told["size"])
+        self._shapes: dict[str, list[int]] = json.loads(str(description["shapes"]))
+        self._type, self._size = str(description["type"]), int(description["size"])
         self._current: LerobotSession | None = None
 
     @property
@@ -102,7 +102,7 @@ class ServedLerobot:
         return answer["actions"].astype(np.float32)
 
     def check(self, observation: Mapping[str, Any]) -> None:
-        """Keys that the policy does not look at are mistakes, not ballast."""
+        """Keys that the policy does not use are errors."""
         for key in observation:
             if key not in (*self._shapes, "prompt", "reset"):
                 raise UnknownName(str(key), self._shapes, kind="key", where="observation")

@@ -25,11 +25,11 @@ from factored_scaling.serving.wire import pack, unpack
 
 _INTERNAL_ERROR = 1011  # of the websocket protocol
 MOST_CONNECTIONS = 128  # at once, each with threads of its own; robots are few
-_OPENING = 5.0  # seconds in which a connection must have said what it wants
+_OPENING = 5.0  # seconds in which a connection must complete its opening handshake
 _PAUSE = 0.1  # seconds until another look whether there is room again
 _QUIET = logging.getLogger("factored_scaling.serving")
 _QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False  # connections that come and go are no news
+_QUIET.propagate = False  # opened and closed connections are not logged
 
 
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)  # errors of `accept` that pass
@@ -48,7 +48,7 @@ class Served(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What a client is told on connecting."""
+        """Sent to each client on connection."""
         ...
 
     def session(self) -> Session:
@@ -142,7 +142,7 @@ class PolicyServer:
 class _Listening(socket.socket):
     """The server's socket, which takes no more connections while there are too many.
 
-    They wait in the system's queue, until one ends or has not said what it wants in time. websockets ends its
+    They wait in the system's queue, until another one ends or its handshake times out. websockets ends its
     server at the first error of `accept`, also when descriptors run out for a moment; this does not.
     """
 

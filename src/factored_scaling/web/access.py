@@ -1,6 +1,6 @@
-"""Who may come in: host names, token, where a write comes from, how large a request may be, and the headers of answers.
+"""Access control: host names, token, origin of writes, request size, and response headers.
 
-One plain ASGI middleware, so that nothing behind it can be reached past it.
+A single ASGI middleware in front of the whole application.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST_BODY = 64 * 1024  # bytes; a score with a long note is not a tenth of it
-BODY_SECONDS = 20.0  # a slow phone is given this long to send its few bytes
+LARGEST_BODY = 64 * 1024  # bytes; a score with a long note takes less than a tenth
+BODY_SECONDS = 20.0  # seconds that a slow phone has to send its request body
 COOKIE_DAYS = 30
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 READING = ("GET", "HEAD")
@@ -43,7 +43,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """The rules of one server. Without a `token` whoever reaches the address may read and write.
+    """The access rules of one server. Without a `token` anyone who reaches the address may read and write.
 
     `hosts` are the names that the server answers to, without port; None means any. A page of somebody else whose name
     was made to point here (DNS rebinding) still names its own host, and is turned away by this.
@@ -54,12 +54,12 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """The cookie's name. Cookies do not tell ports apart, so two servers on a machine need two names."""
+        """The cookie's name. Cookies ignore ports, so two servers on one machine need different names."""
         return "fsc-" + hashlib.sha256((self.token or "").encode()).hexdigest()[:12]
 
 
 class Refused(Exception):
-    """A request that goes no further."""
+    """A rejected request: status and message."""
 
     def __init__(self, status: int, what: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(what)
@@ -116,7 +116,7 @@ class Guard:
             raise Refused(421, f"this server does not answer to the name {name}")
 
     def _check_token(self, scope: Scope, headers: Headers) -> str | Response:
-        """How the request proved itself, or the answer that turns a link with the token into a cookie."""
+        """How the request was authenticated, or the response that turns a link with the token into a cookie."""
         token = self.access.token
         if token is None or scope["path"].startswith("/static/"):
             return "open"
@@ -156,7 +156,7 @@ class Guard:
 
 
 def refusal(refused: Refused, headers: Headers) -> Response:
-    """What a refused request is answered: a small page for a browser, JSON for a program."""
+    """The response to a refused request: a small page for a browser, JSON for a program."""
     if "text/html" in headers.get("accept", ""):
         from factored_scaling.web.pages import page
 
@@ -171,7 +171,7 @@ def _unknown(what: str) -> Refused:
 
 
 async def _whole_body(headers: Headers, receive: Receive) -> bytes:
-    """The request's body, refused as soon as it is known to be too large."""
+    """The request's body. A body that is too large is refused as early as possible."""
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit():
         raise Refused(400, "the length of the request is not a number")
@@ -194,7 +194,7 @@ async def _whole_body(headers: Headers, receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for the application; then whatever else the connection says."""
+    """A `receive` that replays the body for the application, then passes on later messages of the connection."""
     given = False
 
     async def again() -> Message:

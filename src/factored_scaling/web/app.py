@@ -1,4 +1,4 @@
-"""The application: addresses and what answers them. Everything is behind the guard of `access`."""
+"""The web application: routes and their handlers, all behind the access rules of `access`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _overview(app: FastAPI, overview: Overview, desk: Desk, clock: Clock) -> Non
 
     @app.get("/overview")
     def part(request: Request, number: PageNumber = 1) -> Response:
-        """The page's changing part alone; nothing when the asker has it already."""
+        """Only the part of the page that changes; an empty 304 when the client's copy is current."""
         return unless_known(request, page("overview_part.html.j2", **content(number)))
 
 
@@ -105,7 +105,7 @@ def _curves(app: FastAPI, study: Study) -> None:
 
 
 def unless_known(request: Request, text: str) -> Response:
-    """The text as a piece of a page, or 304 when the asker's copy is the same."""
+    """The text as an HTML fragment, or 304 when the client's copy is the same."""
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:20]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == tag:
@@ -114,7 +114,7 @@ def unless_known(request: Request, text: str) -> Response:
 
 
 def _errors(app: FastAPI) -> None:
-    """Every error as its status and one line; what went wrong inside is logged, not shown."""
+    """Turn every error into a status and one line. Internal errors are logged, not shown."""
 
     async def answered(request: Request, error: Exception) -> Response:
         return refusal(_refused(request, error), request.headers)

@@ -1,4 +1,4 @@
-"""What the Curves page draws: every curve with its points and band, and what a budget would be spent on."""
+"""Content of the Curves page: every curve with its points and band, and the allocation of a budget."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _KEPT = 256  # answers; moving the slider back and forth costs nothing
 
 
 def default_budget(spec: StudySpec) -> int:
-    """What the slider stands at first: a tenth of the current demonstrations, in round numbers."""
+    """Initial value of the slider: a tenth of the current demonstrations, rounded."""
     return min(max(10, 10 * round(spec.total / 20)), 100)
 
 
 def slider_end(spec: StudySpec) -> int:
-    """How far the slider goes; the field beside it takes more."""
+    """Maximum of the slider. The field beside it accepts larger numbers."""
     return max(200, 100 * round(2 * spec.total / 100))
 
 
 class Curves:
-    """Answers of the study as it stands, remembered until something new is finished."""
+    """Recommendations for the current state of the study, cached until another run is finished."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self._lock = threading.Lock()  # one computation at a time: a second asker finds the first one's answer
+        self._lock = threading.Lock()  # one computation at a time; a second request uses the first one's result
         self._stamp: Hashable = None
         self._snapshot: Snapshot | None = None
         self._answers: OrderedDict[tuple[int, str], dict[str, Any]] = OrderedDict()
 
     def answer(self, budget: int, strategy: str) -> dict[str, Any]:
-        """The page's content for a budget and a strategy, as plain data. Raises what `recommend` raises."""
+        """The page's content for a budget and a strategy, as plain data. Raises the errors of `recommend`."""
         with self._lock:
             now = self._now()
             known = self._answers.get((budget, strategy))
@@ -68,12 +68,12 @@ class Curves:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The rules to choose from; Re-Mix only when its weights are there."""
+        """The available strategies; Re-Mix only when its weights exist."""
         weights = self.study.remix_weights()
         return tuple(name for name in STRATEGIES if name != "remix" or weights is not None)
 
     def _now(self) -> Snapshot:
-        """A snapshot that is as new as what was finished last; called with the lock held."""
+        """A snapshot that includes the last finished run. Called with the lock held."""
         store, study = self.study.store, self.study.id
         with store.one_moment():
             done = tuple(run.id for run in store.outline(study) if run.state == "done")

@@ -36,7 +36,7 @@ class RunFiles:
         ]
 
     def response(self, digest: str, name: str) -> Response:
-        """One of the linked files. Of a log that is longer than LONGEST_LOG only the end."""
+        """One of the linked files. Only the last LONGEST_LOG bytes of a longer log are sent."""
         if self.folder is None or name not in self._names(digest):
             raise StudyMissing("there is no such log or video")
         path = self.folder / "runs" / digest / name

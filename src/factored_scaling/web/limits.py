@@ -1,4 +1,4 @@
-"""Limits of `fsc serve` against connections that are only held open, and against floods of its log.
+"""Limits of `fsc serve` on idle connections and on repeated log messages.
 
 uvicorn times out idle connections after an answer, but neither unfinished requests nor clients that do not read.
 Without a limit of connections a thousand idle ones take all file descriptors.
@@ -60,12 +60,12 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the headers of a request are to come."""
+        """Whether the headers of a request are still expected."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client is to say something: headers, or the body that `access` waits for."""
+        """Whether data from the client is expected: headers, or the body that `access` waits for."""
         return self.is_idle or self.cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -77,7 +77,7 @@ class LimitedProtocol(H11Protocol):
         self._wait(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the deadline."""
         self._wait(None)
         self.resume_writing()
         super().connection_lost(exc)
@@ -101,12 +101,12 @@ class LimitedProtocol(H11Protocol):
             self._wait(None)
 
     def pause_writing(self) -> None:
-        """More is to be sent than the client takes."""
+        """The send buffer is full: start the deadline for the client to read."""
         super().pause_writing()
         self._stalled = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has taken some of it."""
+        """The client has read part of the buffer."""
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
@@ -125,13 +125,13 @@ class LimitedProtocol(H11Protocol):
         if not waiting:
             return False
         oldest = min(waiting, key=lambda one: (one.answers > 0, one.waiting_since))
-        self.connections.discard(oldest)  # or the next to come would choose it again
+        self.connections.discard(oldest)  # otherwise the next new connection would choose it again
         oldest.transport.abort()
         return True
 
 
 class LogLimit(logging.Filter):
-    """Lets a message through a few times a minute, and then says how often it was left out; all that is printable."""
+    """Logs a message a few times a minute, then reports how many were suppressed. Escapes unprintable text."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class LogLimit(logging.Filter):
         self._logged[kind] = self._logged.get(kind, 0) + 1
         left_out = self._before.pop(kind, 0)
         more = f" ({left_out:,} more were not logged)" if left_out else ""
-        # whatever a client put into an address must not reach the terminal as a command
+        # text that a client put into an address must not act as a terminal control sequence
         record.msg, record.args = printable(hide_passwords(record.getMessage())) + more, ()
         if record.exc_info:
             record.exc_text = printable(hide_passwords(logging.Formatter().formatException(record.exc_info)))

@@ -1,4 +1,4 @@
-"""What the first page shows: how far the study is, what runs, what failed and why, and how long it will take."""
+"""Content of the overview page: progress, active runs, failures with reasons, and the remaining time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class TimeLeft:
 
 
 def time_left(runs: Sequence[RunOutline], now: float) -> TimeLeft | None:
-    """Every run is taken to last as long as the median finished one; None when none has finished or none is left.
+    """Estimate from the median duration of finished runs; None when none has finished or none is left.
 
-    As many run at a time as do now; when none does, one. A run that is older than the median is taken to end soon,
-    not to have ended.
+    Assumes as many parallel runs as now, at least one. A run older than the median is assumed to end soon.
     """
     lasted = [seconds for run in runs if run.state in ("done", "trained") and (seconds := worked(run)) is not None]
     running = [run for run in runs if is_alive(run, now)]
@@ -52,13 +51,13 @@ def time_left(runs: Sequence[RunOutline], now: float) -> TimeLeft | None:
 
 
 def worked(run: RunOutline) -> float | None:
-    """How long a worker was at it; the trials that people told afterwards took time of theirs."""
+    """How long a worker was busy with the run. Scoring by people afterwards is not included."""
     ended = run.trained if run.trained is not None else run.finished
     return ended - run.started if run.started is not None and ended is not None and ended > run.started else None
 
 
 def is_alive(run: RunOutline, now: float) -> bool:
-    """Whether somebody is at work on the run: one whose lease ran out is only called running."""
+    """Whether a worker holds the run. After its lease expires a run is still marked as running."""
     return run.state == "running" and (run.lease_expires is None or run.lease_expires > now)
 
 
@@ -77,7 +76,7 @@ def duration_words(seconds: float) -> str:
 
 
 class Overview:
-    """The page's content. It watches a study, so it reads what it shows and no more."""
+    """The page's content. It is polled, so it reads only what it shows."""
 
     def __init__(self, study: Study, files: RunFiles, argument: str) -> None:
         """`argument` names the study in the commands that the page shows."""
@@ -86,7 +85,7 @@ class Overview:
         self.argument = argument
 
     def content(self, now: float, evaluations: Sequence[Mapping[str, Any]], page: int = 1) -> dict[str, Any]:
-        """All that the template fills in. Scores of a blind evaluation are not in runs before it is closed."""
+        """The template's variables. Scores of a blind evaluation are not in runs before it is closed."""
         with self.study.store.one_moment():
             return self._content(now, evaluations, page)
 

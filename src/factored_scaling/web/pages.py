@@ -20,7 +20,7 @@ _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def page(template: str, **content: Any) -> str:
-    """A template filled in. Names that it needs and was not given are errors, and everything is escaped."""
+    """Render a template. A missing variable is an error, and all values are escaped."""
     return _templates().get_template(template).render(content)
 
 

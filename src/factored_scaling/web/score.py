@@ -1,6 +1,6 @@
-"""Scoring beside the robot: what an operator is shown, and what is made of what they say.
+"""Scoring beside the robot: what an operator sees, and how their entries are read and recorded.
 
-Everything here speaks of `BlindTrial`, which does not know the policy: what a page is not given it cannot show.
+Everything here uses `BlindTrial`, which does not hold the policy, so a page cannot reveal it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from factored_scaling.web.overview import duration_words
 
 LONGEST_OPERATOR = 60
 _PACE = 20  # trials by which the pace is judged
-_BREAK = 20 * 60.0  # seconds without a score after which the operators are taken to have rested
+_BREAK = 20 * 60.0  # seconds without a score that count as a break
 # what an entry may hold, and whether it is text
 _FIELDS = {"operator": True, "kind": True, "code": True, "token": True, "ending": True, "note": True, "score": False}
 
 
 @dataclass(frozen=True)
-class Said:
+class SentEntry:
     """One entry as it was sent, and the trial it is about."""
 
     code: str
     entry: Entry
 
     @classmethod
-    def read(cls, data: object) -> Said:
+    def read(cls, data: object) -> SentEntry:
         """From plain data: `operator`, `kind`, `code`, `token`; `score`, `ending` and `note` where they belong."""
         if not isinstance(data, Mapping):
             raise InvalidInput("expected an object with operator, kind, code and token")
@@ -61,7 +61,7 @@ class Said:
         return cls(data["code"], entry)
 
     @classmethod
-    def from_form(cls, form: Mapping[str, str], operator: str) -> Said:
+    def from_form(cls, form: Mapping[str, str], operator: str) -> SentEntry:
         """From the page's form, where the button says the rest: `score:0.5`, `ending:hazard`, `skip`, `undo`."""
         kind, _, value = form.get("choice", "").partition(":")
         data: dict[str, Any] = {"operator": operator, "kind": kind}
@@ -77,7 +77,7 @@ class Said:
 
 
 def checked_operator(name: object) -> str:
-    """A name that can be kept and shown."""
+    """Check that a name can be stored and shown."""
     text = " ".join(name.split()) if isinstance(name, str) else ""
     if not text or len(text) > LONGEST_OPERATOR or not text.isprintable():
         raise InvalidInput(f"expected a name of 1 to {LONGEST_OPERATOR} characters", where="operator")
@@ -85,7 +85,7 @@ def checked_operator(name: object) -> str:
 
 
 def new_operator(name: str) -> str:
-    """A name with a mark of the device: two phones whose owners type the same name still get different trials."""
+    """A name with a suffix for the device, so that two phones with the same name get different trials."""
     text = checked_operator(name)
     mark = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
     return f"{text[: LONGEST_OPERATOR - 7]} ({mark})"
@@ -98,30 +98,30 @@ class Desk:
         self.study = study
         self._lock = threading.Lock()
         self._known: dict[int, Scoring] = {}
-        self._closed: dict[int, dict[str, Any]] = {}  # what no longer changes is read once
+        self._closed: dict[int, dict[str, Any]] = {}  # immutable parts, read once
 
     def newest(self) -> Scoring | None:
         """The evaluation to score now: the newest that is open, or else the newest; None when there is none."""
         return Scoring.open(self.study) if self.study.store.evaluations(self.study.id) else None
 
     def evaluation(self, number: int) -> Scoring:
-        """The evaluation of this number. What it holds of it never changes."""
+        """The evaluation with this number. The cached part never changes."""
         if number not in self._known:
             self._known[number] = Scoring.open(self.study, number)
         return self._known[number]
 
     def next(self, number: int, operator: str) -> dict[str, Any]:
-        """Claim the next trial for the operator, or the claimed one for longer."""
+        """Claim the next trial for the operator, or extend the current claim."""
         scoring, who = self.evaluation(number), checked_operator(operator)
         with self._lock:
             scoring.next(who)
         return state(scoring, who)
 
-    def tell(self, number: int, said: Said) -> dict[str, Any]:
-        """Keep one entry; after a score or a skip the operator has the next trial. Sent again, it counts once."""
-        scoring, operator = self.evaluation(number), said.entry.operator
+    def tell(self, number: int, sent: SentEntry) -> dict[str, Any]:
+        """Record one entry; after a score or a skip the operator claims the next trial. Resending has no effect."""
+        scoring, operator = self.evaluation(number), sent.entry.operator
         with self._lock:
-            new = scoring.tell([(said.code, said.entry)], operator if said.entry.kind in ("score", "skip") else None)
+            new = scoring.tell([(sent.code, sent.entry)], operator if sent.entry.kind in ("score", "skip") else None)
         return {"counted": bool(new), **state(scoring, operator)}
 
     def release(self, number: int, operator: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Desk:
         return state(scoring, who)
 
     def close(self, number: int) -> int:
-        """Hand the scores over to the study; from here on nothing about them changes."""
+        """Close the evaluation: the scores become trials of the study's runs and are final."""
         with self._lock:
             return self.evaluation(number).close()
 
@@ -183,8 +183,8 @@ def buttons(rubric: Rubric) -> list[dict[str, Any]]:
 def _shown(trial: BlindTrial, view: View, factors: Sequence[str]) -> dict[str, Any]:
     """A trial to run, with the whole scene: what changes from the operator's last trial and what goes back to normal.
 
-    The scene of a trial that was left out may never have been set up, and after an undo that of the next trial may
-    stand already. Then there is nothing to compare with, and every row is to be set up.
+    The scene of a skipped trial may never have been set up, and after an undo the scene of the next trial may already
+    be there. Then there is nothing to compare with, and every row is listed as to be set up.
     """
     last = view.last
     known = last is not None and last.state == "scored" and not trial.undone
@@ -230,23 +230,23 @@ def _advice(trial: BlindTrial, view: View, rows: Sequence[SceneItem]) -> str:
 
 
 def _dealt_with(trial: BlindTrial, rubric: Rubric) -> dict[str, Any]:
-    said = "skipped" if trial.score is None else trial.ending or rubric.level(trial.score).name
+    result = "skipped" if trial.score is None else trial.ending or rubric.level(trial.score).name
     return {
         "code": trial.code,
         "number": trial.number,
         "label": trial.label,
         "score": trial.score,
-        "said": said,
+        "said": result,
         "notes": list(trial.notes),
     }
 
 
-def seconds_left(told: Sequence[float], left: int) -> float | None:
-    """How long the trials that are left take, at the median pace of the latest; breaks do not count.
+def seconds_left(times: Sequence[float], left: int) -> float | None:
+    """Estimated time for the remaining trials, from the median pace of the latest ones without breaks.
 
     The pace is that of all operators together. None before five trials.
     """
-    moments = sorted(told)
+    moments = sorted(times)
     gaps = [after - before for before, after in itertools.pairwise(moments[-1 - _PACE :]) if after - before < _BREAK]
     return statistics.median(gaps) * left if left and len(gaps) >= 4 else None
 

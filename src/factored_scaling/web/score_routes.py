@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from factored_scaling.errors import InvalidInput
 from factored_scaling.study import Study
 from factored_scaling.web.pages import as_json, page
-from factored_scaling.web.score import Desk, Said, buttons, checked_operator, new_operator, state
+from factored_scaling.web.score import Desk, SentEntry, buttons, checked_operator, new_operator, state
 
 COOKIE = "fsc-operator"
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -30,11 +30,11 @@ def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
 
     @app.get("/score")
     def whole(request: Request, evaluation: Asked = None) -> Response:
-        """Reads only: a trial is claimed by a button, or by the script."""
+        """Read only. A trial is claimed by a button or by the script."""
         scoring = desk.newest() if evaluation is None else desk.evaluation(evaluation)
         operator = operator_of(request)
         content: dict[str, Any] = {"name": study.spec.name, "operator": operator, "evaluation": None, "part": ""}
-        # what a phone keeps is kept for this study and no other, whatever the studies are called
+        # a phone stores entries per study; study names need not be unique
         content["mark"] = hashlib.sha256(f"{study.store.place}#{study.id}".encode()).hexdigest()[:12]
         if scoring is not None:
             content["evaluation"] = scoring.number
@@ -58,10 +58,11 @@ def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
     async def entry(request: Request, number: Number) -> Response:
         data = await _data(request)
 
-        def told() -> dict[str, Any]:
-            return desk.tell(number, Said.from_form(data, _own(request)) if is_form(request) else Said.read(data))
+        def record() -> dict[str, Any]:
+            sent = SentEntry.from_form(data, _own(request)) if is_form(request) else SentEntry.read(data)
+            return desk.tell(number, sent)
 
-        return await _answered(request, desk, number, told)
+        return await _answered(request, desk, number, record)
 
     @app.post("/score/{number}/release")
     async def release(request: Request, number: Number) -> Response:
@@ -88,7 +89,7 @@ def operator_of(request: Request) -> str:
 
 
 async def _answered(request: Request, desk: Desk, number: int, work: Callable[[], dict[str, Any]]) -> Response:
-    """Do the work off the loop, and answer in the asker's way."""
+    """Do the work in a thread, and respond as HTML or JSON as the client asked."""
     done = await run_in_threadpool(work)
     if is_form(request):
         return RedirectResponse(f"/score?evaluation={number}", 303)

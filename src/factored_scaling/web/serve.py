@@ -1,4 +1,4 @@
-"""Starting the server: its address, its token, and the words and code in the terminal that lead a phone to it."""
+"""Starting the server: its address, its token, and the link and QR code printed in the terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Address:
 
 
 def bind(host: str, port: int) -> Address:
-    """Listen before anything is printed, so that what is printed is true."""
+    """Listen before the address is printed, so that the printed address works."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,9 +83,9 @@ def access_for(address: Address, token: str | None) -> Access:
 
 
 def kept_token(study: Study, new: bool = False) -> str:
-    """The study's token on this machine, kept in the user's own folder: phones stay signed in over a restart.
+    """The study's token on this machine, stored in the user's folder, so that phones stay signed in after a restart.
 
-    FSC_TOKEN takes its place. It is not in the study's folder, which is copied and shared, nor in the record.
+    FSC_TOKEN overrides it. It is not stored in the study's folder, which is copied and shared, nor in the record.
     """
     given = os.environ.get("FSC_TOKEN")
     if given is not None:
@@ -119,7 +119,7 @@ def code_for(url: str) -> str:
 def server_for(study: Study, access: Access, folder: Path | None = None, argument: str = "STUDY") -> uvicorn.Server:
     """The server, for a study that commands know as `argument` and whose runs lie in `folder`.
 
-    All that takes time before serving. An interrupt in the middle of an import can get lost, so this comes first.
+    Does all slow imports before serving, because an interrupt during an import can get lost.
     """
     import uvicorn
 

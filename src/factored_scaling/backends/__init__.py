@@ -41,7 +41,7 @@ class UnknownBackend(UnknownName):
 
 @dataclass(frozen=True)
 class BackendRequest:
-    """What a built-in backend is made from. `settings` are those of `trainer:` or `backend:` in study.yaml."""
+    """Input of a built-in backend. `settings` are those of `trainer:` or `backend:` in study.yaml."""
 
     settings: Mapping[str, Any]
     policy: Mapping[str, Any]
@@ -85,7 +85,7 @@ def backend_class(settings: Mapping[str, Any]) -> Any:
 
 
 def trains_in_process(settings: Mapping[str, Any]) -> bool:
-    """Whether workers train networks in their own process, on the device they are told."""
+    """Whether workers train networks in their own process, on the device that `fsc run --device` names."""
     return bool(settings) and bool(getattr(backend_class(settings), "in_process", False))
 
 

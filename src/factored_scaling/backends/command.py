@@ -37,17 +37,17 @@ class CommandSettings:
     command: tuple[str, ...]
     # a second command line that measures it; it must leave scores or trials
     evaluate: tuple[str, ...] = ()
-    # words that take the place of {resume} when an earlier attempt is gone on with
+    # words that replace {resume} when an earlier attempt is resumed
     resume: tuple[str, ...] = ()
-    # a file or folder in the run's folder without which there is nothing to go on with; * and ? may stand in it
+    # a file or folder in the run's folder that resuming requires; may contain * and ?
     resume_if: str = ""
     # a regular expression with two groups, steps done and steps in all, searched in every line of the output
     progress: str = ""
     # environment variables for the commands
     environment: Mapping[str, str] = field(default_factory=dict)
-    # the LeRobot dataset that must hold the episodes, seen from the study's folder; without it nobody looks
+    # the LeRobot dataset that must hold the episodes, relative to the study's folder; not checked if empty
     dataset: str = ""
-    # where the commands run, seen from the study's folder
+    # where the commands run, relative to the study's folder
     directory: str = "."
     # seconds in which a command that is asked to stop may save its work
     patience: float = 30.0
@@ -56,7 +56,7 @@ class CommandSettings:
     def from_mapping(
         cls, data: Mapping[str, Any], policy: Mapping[str, Any], evaluation: Mapping[str, Any], more: Sequence[str] = ()
     ) -> CommandSettings:
-        """Read `trainer:`; mistakes are told with their place, unknown placeholders with the nearest known one."""
+        """Read `trainer:`; errors name the place, and for an unknown placeholder the nearest known one."""
         known = tuple(cls.__dataclass_fields__)
         for key in data:
             if key not in (*known, "kind"):
@@ -90,7 +90,7 @@ class CommandSettings:
 
 
 class CommandBackend(OutcomeBackend):
-    """Runs the study's command lines; each finished step leaves a note, so that it is not done twice."""
+    """Runs the study's command lines; each finished step is noted, so that it is not repeated."""
 
     def __init__(self, settings: CommandSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
@@ -121,7 +121,7 @@ class CommandBackend(OutcomeBackend):
         self._carry_out("train", self.settings.command, run, folder, progress)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
-        """What the commands said of the policy; the second command is run for it when there is one."""
+        """The outcome that the commands reported. Runs the second command if there is one."""
         outcome = read_outcome(self._step("train", run, folder).result, factors)
         if self.settings.evaluate:
             self._carry_out("evaluate", self.settings.evaluate, run, folder, progress)
@@ -148,18 +148,18 @@ class CommandBackend(OutcomeBackend):
 def listener(pattern: str, progress: Progress) -> Hear:
     """Turns a program's lines into progress; `pattern` has two groups, steps done and steps in all."""
     steps = re.compile(pattern) if pattern else _STEPS
-    done, total, note, told = 0, 1, "", 0.0
+    done, total, note, last_report = 0, 1, "", 0.0
 
     def hear(line: str | None) -> None:
-        nonlocal done, total, note, told
+        nonlocal done, total, note, last_report
         if line is not None:
             note = line.strip()[-60:]
-            found = steps.findall(line)
-            first, second = map(_number, found[-1]) if found else (None, None)
+            counts = steps.findall(line)
+            first, second = map(_number, counts[-1]) if counts else (None, None)
             if first is not None and second and first <= second:
                 done, total = first, second
-        if line is None or time.monotonic() - told >= SHOWN_EVERY:
-            told = time.monotonic()
+        if line is None or time.monotonic() - last_report >= SHOWN_EVERY:
+            last_report = time.monotonic()
             progress(done, total, note)
 
     return hear

@@ -48,7 +48,7 @@ class DiffusionSettings:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
-        """Read `trainer:` and `policy:`; paths are seen from the study's folder."""
+        """Read `trainer:` and `policy:`; paths are relative to the study's folder."""
         for key in data:
             if key not in ("kind", "dataset", "proxy"):
                 raise UnknownKey(str(key), ("kind", "dataset", "proxy"), where=f"trainer.{key}")
@@ -69,7 +69,7 @@ class DiffusionSettings:
 
 
 class DiffusionBackend(OutcomeBackend):
-    """Trains runs on their episodes' frames, which are read once and kept in STUDY/demos; alone or as one job."""
+    """Trains runs on their episodes' frames, which are read once and cached in STUDY/demos; singly or as one job."""
 
     in_process = True
 
@@ -91,11 +91,11 @@ class DiffusionBackend(OutcomeBackend):
         return {"kind": "diffusion"}
 
     def notice(self) -> str:
-        """What a study that names no backend should know of this default."""
+        """A notice for studies that get this backend by default."""
         return f"our own diffusion policy, {self.settings.config.updates:,} updates for each run"
 
     def check(self, episodes: Sequence[str]) -> None:
-        """Those whose frames are not kept yet are in the dataset."""
+        """Check that the dataset holds the episodes whose frames are not cached yet."""
         missing = self._shelf.missing(episodes)
         if missing:
             found_in(self.settings.dataset, missing)
@@ -122,7 +122,7 @@ class DiffusionBackend(OutcomeBackend):
         return train_within(table, jobs, context, self._device, context.together)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
-        """Where the policy lies; a robot is measured by people."""
+        """Record the policy's path. People evaluate it on the robot."""
         from factored_scaling.policies.checkpoint import read_description
         from factored_scaling.policies.diffusion import NAME
 
@@ -154,7 +154,7 @@ class DiffusionBackend(OutcomeBackend):
         return self._shelf.first_images(ids)
 
     def _table(self, ids: Sequence[str], progress: Progress) -> FrameTable:
-        """What the policies of runs on these episodes are trained on: a table that has them, if they can be."""
+        """A table that holds these episodes, for training; an error if they cannot be used."""
         self._read(ids, progress)
         table = self._shelf.holding(ids)
         if self.settings.config.relative_actions and table.state.shape != table.action.shape:
@@ -163,7 +163,7 @@ class DiffusionBackend(OutcomeBackend):
         return table
 
     def _read(self, wanted: Sequence[str], progress: Progress) -> None:
-        """Take the episodes that the cache does not have out of the dataset."""
+        """Read the episodes that are not in the cache from the dataset."""
         from factored_scaling.data.lerobot.labels import read_labels
         from factored_scaling.data.lerobot.table import frame_table
 

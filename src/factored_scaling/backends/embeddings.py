@@ -1,4 +1,4 @@
-"""Embeddings that an outside program leaves of its policy: what FSC-Proxy compares, without a look inside."""
+"""Embeddings that an external program writes for its policy, as input for FSC-Proxy."""
 
 from __future__ import annotations
 

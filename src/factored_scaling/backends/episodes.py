@@ -1,4 +1,4 @@
-"""Where a run's episodes are in the study's dataset now; every trainer asks this before it spends anything."""
+"""Locate a run's episodes in the study's dataset. Every trainer does this before it starts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ NOT_LOADED = (
     "Could not remap state dict keys",
     "Could not load state dict",
 )
-POLICY_MADE = "Creating optimizer and scheduler"  # what it says once the policy is there
+POLICY_MADE = "Creating optimizer and scheduler"  # printed once the policy is loaded
 SAYS_WHETHER_LOADED = ("pi0", "pi05", "pi0_fast")
 # π0 as the paper fine-tunes it
 PRESETS: dict[str, dict[str, Any]] = {
@@ -145,7 +145,7 @@ class LerobotSettings:
     def from_mapping(
         cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path, evaluation: Mapping[str, Any]
     ) -> LerobotSettings:
-        """Read `trainer:`; paths are seen from the study's folder."""
+        """Read `trainer:`; paths are relative to the study's folder."""
         own, shared = (
             ("python", "dataset", "arguments", "saves", "proxy"),
             ("evaluate", "environment", "directory", "patience"),
@@ -362,9 +362,9 @@ def _steps(line: str, total: int) -> int:
 
 
 def _last_numbers(log: Path) -> dict[str, Any]:
-    """Loss and the like as the log told them last, for the record."""
-    found: dict[str, str] = dict(_NUMBERS.findall(log.read_text(encoding="utf-8", errors="replace")))
-    return {name: float(value) if value not in ("nan", "inf") else value for name, value in found.items()}
+    """The last logged loss and other metrics, for the record."""
+    metrics: dict[str, str] = dict(_NUMBERS.findall(log.read_text(encoding="utf-8", errors="replace")))
+    return {name: float(value) if value not in ("nan", "inf") else value for name, value in metrics.items()}
 
 
 def _prune(checkpoints: Path, keep: int) -> None:

@@ -1,4 +1,4 @@
-"""What an outside program says of a policy: a small JSON file, read strictly."""
+"""The result file of an external program: a small JSON file, read strictly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UnknownResultKey(UnknownName):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured, where the policy lies, and whatever else the program wanted to keep."""
+    """Measurements, the policy's path, and the program's own metrics."""
 
     trials: tuple[Trial, ...] = ()
     scores: tuple[Measurement, ...] = ()
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class OutcomeBackend(ABC):
-    """What backends share whose program leaves an `Outcome`: it becomes trials and means, and is kept with the run."""
+    """Base of backends whose program writes an `Outcome`. It becomes trials and means and is recorded with the run."""
 
     @abstractmethod
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
@@ -81,7 +81,7 @@ def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> O
     try:
         return _outcome(read_json(path), factors, path.parent)
     except FscError as error:
-        # a program that trained is not run again, also when it has been corrected since
+        # a finished training is not repeated, even if the program has been corrected since
         error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
         if str(path) in error.where:
             raise
@@ -89,7 +89,7 @@ def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> O
 
 
 def measured(step: Step, factors: Sequence[str]) -> Outcome:
-    """What an evaluation left; an error when there is nothing in it to fit a curve to, and then it is run again."""
+    """The outcome of an evaluation. Without scores it is an error, and the next attempt evaluates again."""
     try:
         outcome = read_outcome(step.result, factors, MEASURE)
         if not outcome.measured:
@@ -173,21 +173,21 @@ def _scores(data: object, factors: Sequence[str]) -> tuple[list[Trial], list[Mea
         data = {"": data}
     trials: list[Trial] = []
     scores: list[Measurement] = []
-    for name, told in data.items():
+    for name, value in data.items():
         where = f"scores.{name}" if name else "scores"
         factor = _factor(name, factors, where)
-        mean = real(told)
+        mean = real(value)
         try:
             if mean is not None:
                 scores.append(Measurement(mean, None, factor, SOURCE))
-            elif isinstance(told, list):
-                trials += [Trial(f"{name or 'all'}/{k}", score, factor) for k, score in enumerate(told)]
-            elif isinstance(told, Mapping) and set(told) == {"mean", "trials"}:
-                count = whole(told["trials"], where, least=1, what="trials")
-                scores.append(Measurement(told["mean"], count, factor, SOURCE))
+            elif isinstance(value, list):
+                trials += [Trial(f"{name or 'all'}/{k}", score, factor) for k, score in enumerate(value)]
+            elif isinstance(value, Mapping) and set(value) == {"mean", "trials"}:
+                count = whole(value["trials"], where, least=1, what="trials")
+                scores.append(Measurement(value["mean"], count, factor, SOURCE))
             else:
                 hint = 'write 0.6, [1, 0, 1] or {"mean": 0.6, "trials": 40}'
-                raise InvalidInput(f"expected a score, not {shown(told)}", hint=hint)
+                raise InvalidInput(f"expected a score, not {shown(value)}", hint=hint)
         except InvalidInput as error:
             raise (error if error.where == where else error.at(where)) from None
     return trials, scores

@@ -1,4 +1,4 @@
-"""A command of somebody else's: its output streamed and kept, stopped at a safe point, ended when its worker dies."""
+"""Run an external command: stream and log its output, stop it at a safe point, end it when its worker dies."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def run_command(
 ) -> None:
     """Run `command` to its end. `hear` gets every line it prints, and None between them when it is silent.
 
-    Whatever `hear` raises ends the command, gently at first and within `patience` seconds for good, and is raised
-    again. An exit code other than 0 is RunFailed with the last lines of the output. All output is added to `log`.
-    Unless it ends well, everything that it has started is ended; `mark` is how its processes are told from others.
+    An exception from `hear` ends the command, first with a signal and after `patience` seconds by force, and is
+    raised again. An exit code other than 0 is RunFailed with the last lines of the output. All output is appended to
+    `log`. If the command fails, all processes that it started are ended; `mark` identifies them.
     """
     last: deque[str] = deque(maxlen=LAST_LINES)
     watchdog = [sys.executable, "-E", "-S", str(Path(__file__).with_name("watchdog.py")), str(patience), *command]
     mark = mark or uuid.uuid4().hex
-    with log.open("ab") as kept:
+    with log.open("ab") as log_file:
         process = subprocess.Popen(
             watchdog,
             cwd=directory,
@@ -62,7 +62,7 @@ def run_command(
         assert process.stdin is not None
         assert process.stdout is not None
         lines: queue.Queue[str] = queue.Queue()
-        reader = threading.Thread(target=_read, args=(process.stdout, kept, lines), daemon=True)
+        reader = threading.Thread(target=_read, args=(process.stdout, log_file, lines), daemon=True)
         reader.start()
         try:
             while process.poll() is None:
@@ -83,19 +83,19 @@ def run_command(
 
 
 def outside_environment() -> dict[str, str]:
-    """Our environment for somebody else's program: without our keys and without passwords of databases."""
+    """The environment for an external program: without our keys and database passwords."""
     return {
         name: value for name, value in os.environ.items() if name not in _SECRETS and not _PASSWORD.match(value.strip())
     }
 
 
 def failed(command: Sequence[str], code: int, last: Sequence[str], log: Path) -> RunFailed:
-    """The error for a command that did not end well."""
+    """The error for a command that failed."""
     how = f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
     if code < 0:
         how = f"was ended because its watchdog was ended by signal {-code}"
-    said = " / ".join(last) if last else "it printed nothing"
-    return RunFailed(f"{Path(command[0]).name} {how}; its last lines: {said}", hint=f"all of them are in {log}")
+    output = " / ".join(last) if last else "it printed nothing"
+    return RunFailed(f"{Path(command[0]).name} {how}; its last lines: {output}", hint=f"all of them are in {log}")
 
 
 def _pass_on(lines: queue.Queue[str], hear: Hear, last: deque[str]) -> None:
@@ -108,13 +108,13 @@ def _pass_on(lines: queue.Queue[str], hear: Hear, last: deque[str]) -> None:
     hear(line)
 
 
-def _read(stream: IO[bytes], kept: IO[bytes], lines: queue.Queue[str]) -> None:
-    """Everything that comes goes to the log as it is, and on as lines."""
+def _read(stream: IO[bytes], log_file: IO[bytes], lines: queue.Queue[str]) -> None:
+    """Copy the output to the log unchanged, and pass it on line by line."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     rest = ""
     while data := os.read(stream.fileno(), 65536):
-        kept.write(data)
-        kept.flush()
+        log_file.write(data)
+        log_file.flush()
         *whole, rest = _ENDS.split(rest + decoder.decode(data))
         if len(rest) > _LONGEST_LINE:
             whole.append(rest)

@@ -8,7 +8,7 @@ A backend has two methods, `train` and `evaluate`. It may have more, which are u
 | `evaluate_many(runs, folders, contexts)` | several policies side by side; yields (index of the run, trial) |
 | `fingerprint(folder)` | a digest of the policy; with it, trials are recorded while the evaluation goes on |
 | `embed(run, folder, context)` | embeddings for FSC-Proxy |
-| `check(episodes)` | an error before any worker starts when an episode cannot be had |
+| `check(episodes)` | an error before any worker starts when an episode is not available |
 | `describe()` | what makes the policies, as plain data for the record |
 | `notice()` | a sentence for studies that get the backend by default |
 
@@ -40,10 +40,10 @@ def _silent(done: int, total: int, note: str = "") -> None:
 
 @dataclass
 class Context:
-    """What a backend is given beside the run and its folder.
+    """Context of a run, passed to the backend with the run and its folder.
 
     Call it to report progress: `context(done, total, note)`. The call raises to stop the work at a safe point, so make
-    it often. `policy`, `metrics` and `similarities` are for the backend to fill in; they are kept with the run.
+    it often. `policy`, `metrics` and `similarities` are for the backend to fill in; they are recorded with the run.
     """
 
     progress: Progress = _silent

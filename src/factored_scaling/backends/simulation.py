@@ -1,7 +1,7 @@
 """The simulation backend: collects demonstrations in a simulator, trains, evaluates and embeds our own policy.
 
-An episode's id says all about it: `camera_pose/17` is the demonstration of camera_pose with random seed 17, the same
-on every machine. So frames are a cache that can be deleted, and a study needs to keep ids only.
+An episode's id determines it: `camera_pose/17` is the demonstration of camera_pose with random seed 17, the same
+on every machine. So frames are a cache that can be deleted, and a study stores ids only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from factored_scaling.policies.remix import RemixResult
 
     def _satisfies(lab: Lab) -> Backend:
-        """The type checker holds that a lab is a backend."""
+        """Lets the type checker verify that a lab is a backend."""
         return lab
 
 
@@ -143,8 +143,8 @@ class Lab:
     ) -> Iterator[tuple[int, Trial]]:
         """Roll several policies out side by side; yields (index of the run, trial). Scores are those of one at a time.
 
-        The runs must share evaluation and policy settings, as those of one study do. The first context hears of the
-        progress of all.
+        The runs must share evaluation and policy settings, as those of one study do. Progress of
+        all is reported to the first context.
         """
         from factored_scaling.policies.diffusion import load_policy
         from factored_scaling.policies.inference import Sampler, Team

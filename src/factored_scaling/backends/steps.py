@@ -1,4 +1,4 @@
-"""Steps that outside programs do in a run's folder: each is noted when it begins and when it ended well."""
+"""Steps of external programs in a run's folder. The start and the success of each step are noted."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Step:
 
     @property
     def result(self) -> Path:
-        """Where the program says what came of it."""
+        """The file that the program writes its result to."""
         return self.folder / ("result.json" if self.name == "train" else "evaluation.json")
 
     @property
     def finished(self) -> bool:
-        """Whether the program ended well before."""
+        """Whether the program has already succeeded."""
         return (self.folder / f"{self.name}.finished.json").exists()
 
     def forget(self) -> None:
-        """Its result is of no use: the next attempt runs the program again."""
+        """Discard the result, so that the next attempt runs the program again."""
         (self.folder / f"{self.name}.finished.json").unlink(missing_ok=True)
 
     @property
@@ -91,7 +91,7 @@ class Step:
     def environment(self, values: Mapping[str, Value], own: Mapping[str, str], resuming: bool) -> dict[str, str]:
         """The program's environment: ours, what the placeholders say, and the study's own settings, filled in."""
         return {
-            "PYTHONUNBUFFERED": "1",  # or a Python program's progress arrives in lumps of 8 kB
+            "PYTHONUNBUFFERED": "1",  # otherwise a Python program's output is buffered in blocks of 8 kB
             **outside_environment(),
             **{f"FSC_{name.upper()}": str(values[name]) for name in _TOLD},
             "FSC_RESUME": "1" if resuming else "0",

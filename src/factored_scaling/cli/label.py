@@ -15,7 +15,7 @@ from factored_scaling.errors import InvalidInput, printable
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.dataset import LerobotDataset
     from factored_scaling.data.lerobot.labels import Check
-    from factored_scaling.data.lerobot.rules import Said
+    from factored_scaling.data.lerobot.rules import Assignment
 
 ASKED = "FACTOR, FACTOR = VALUE, nominal; xN after it for N episodes at once; s to skip, q to stop"
 
@@ -77,11 +77,11 @@ def label_command(
     opened = LerobotDataset.open(dataset)
     ids = episode_ids(opened)
     check = check_labels(ids, read_labels(opened.root))
-    said = _said(opened, check, rules, table, others)
+    assignments = _assignments(opened, check, rules, table, others)
     labels = None
-    if said or repair:
+    if assignments or repair:
         gone = {label.id for label in check.gone} if repair else set()
-        labels = [label for label in merged(check, said, replace) if label.id not in gone]
+        labels = [label for label in merged(check, assignments, replace) if label.id not in gone]
         check = check_labels(ids, {label.id: label for label in labels})
     drawn = None if sheet is None else sheet_of(opened, check, sheet, camera)
     if labels is not None:  # not before a sheet that cannot be drawn is refused
@@ -96,26 +96,26 @@ def label_command(
         sys.exit(1)
 
 
-def _said(
+def _assignments(
     dataset: LerobotDataset, check: Check, rules: tuple[str, ...], table: Path | None, others: tuple[Path, ...]
-) -> dict[int, Said]:
+) -> dict[int, Assignment]:
     from factored_scaling.data.lerobot.labels import read_labels
     from factored_scaling.data.lerobot.rules import by_labels, by_rules, by_table
     from factored_scaling.io.files import read_text
 
-    said: dict[int, Said] = {}
+    assignments: dict[int, Assignment] = {}
     for other in others:
         known = read_labels(other)
         if not known:
             raise InvalidInput("has no labels", where=f"--from {other}", hint="give a labelled dataset's folder")
-        said |= by_labels(known, check, f"--from {other}")
+        assignments |= by_labels(known, check, f"--from {other}")
     if table is not None:
-        said |= by_table(dataset, read_text(table), str(table), check)
-    return said | by_rules(dataset, rules, check)
+        assignments |= by_table(dataset, read_text(table), str(table), check)
+    return assignments | by_rules(dataset, rules, check)
 
 
 def _ask(dataset: LerobotDataset, check: Check) -> Check:
-    """Go through the episodes without a label; every answer is kept at once."""
+    """Go through the episodes without a label; every answer is saved immediately."""
     from factored_scaling.data.lerobot.labels import check_labels, read_labels, write_labels
     from factored_scaling.data.lerobot.rules import merged
 
@@ -129,7 +129,7 @@ def _ask(dataset: LerobotDataset, check: Check) -> Check:
         about = f"episode {entry.index} ({', '.join(entry.tasks)}, {entry.length / dataset.fps:.1f} s)"
         try:
             answer = click.prompt(printable(about), default="", show_default=False).strip()
-        except click.Abort:  # the end of the input
+        except click.Abort:  # end of input
             say()
             break
         if answer == "q":
@@ -138,27 +138,27 @@ def _ask(dataset: LerobotDataset, check: Check) -> Check:
             waiting.pop(0)
             continue
         try:
-            said = _answered(answer, waiting)
+            assignments = _from_answer(answer, waiting)
         except InvalidInput as error:
             say(f"  {error}")
             continue
-        write_labels(dataset.root, merged(check, said, replace=False))
+        write_labels(dataset.root, merged(check, assignments, replace=False))
         check = check_labels(check.ids, read_labels(dataset.root))
-        waiting = [index for index in waiting if index not in said]
+        waiting = [index for index in waiting if index not in assignments]
     return check
 
 
-def _answered(answer: str, waiting: list[int]) -> dict[int, Said]:
+def _from_answer(answer: str, waiting: list[int]) -> dict[int, Assignment]:
     import re
 
-    from factored_scaling.data.lerobot.rules import Said, factor_names
+    from factored_scaling.data.lerobot.rules import Assignment, factor_names
 
     words, count = answer, 1
     if (match := re.fullmatch(r"(.+?)\s+x\s*(\d+)", answer)) is not None:
         words, count = match[1], int(match[2])
     names, _, value = words.partition("=")
     factors = factor_names(names.strip(), "")
-    return {index: Said(factors, value.strip(), "your answer") for index in waiting[:count]}
+    return {index: Assignment(factors, value.strip(), "your answer") for index in waiting[:count]}
 
 
 def _entry(dataset: LerobotDataset, check: Check) -> dict[str, object]:

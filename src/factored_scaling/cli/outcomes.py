@@ -39,7 +39,7 @@ class OutcomeLine:
 
 
 def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
-    """What a loop measured, as a line."""
+    """The outcome of one loop as a row."""
     overall, allocation = outcome.result.overall, outcome.recommendation.allocation
     by_factor = {name: outcome.result.by_factor[(name,)].mean for name in allocation}
     return OutcomeLine(

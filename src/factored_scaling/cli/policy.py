@@ -136,9 +136,9 @@ def evaluate_command(
 ) -> None:
     """Roll a served policy out in the simulator and score it under held-out values of every factor.
 
-    ADDRESS is HOST, HOST:PORT or ws://HOST:PORT. For others' policies, such as openpi's, say which keys they
-    look under. A server that is not there is told at once; with --wait, for one that is just being started, it is
-    tried again. --result writes the file that a study's `trainer:` reads, so this can be its `evaluate`.
+    ADDRESS is HOST, HOST:PORT or ws://HOST:PORT. For other policies, such as openpi's, name the keys
+    of their observations. An unreachable server is an error; --wait retries while the server starts. --result writes
+    the file that a study's `trainer:` reads, so this command can be its `evaluate`.
 
     \b
     fsc policy evaluate 127.0.0.1:8000 --task tabletop/pick-place
@@ -170,8 +170,8 @@ def evaluate_command(
     measured = result_of(trials)
     scores = {"+".join(names): score for names, score in measured.by_factor.items()} | {"all": measured.overall}
     if as_json:
-        told = {name: {"score": s.mean, "interval": [s.interval.low, s.interval.high]} for name, s in scores.items()}
-        print_json({"address": client.address, "task": task, "trials": len(trials), "scores": told})
+        summary = {name: {"score": s.mean, "interval": [s.interval.low, s.interval.high]} for name, s in scores.items()}
+        print_json({"address": client.address, "task": task, "trials": len(trials), "scores": summary})
         return
     rows = [(name, with_interval(score.mean, score.interval), str(score.trials)) for name, score in scores.items()]
     print_table(f"{client.address} in {task}", ("factor", "score", "trials"), rows)
@@ -186,7 +186,7 @@ def _is_run(folder: Path) -> bool:
 def _loader(
     folder: Path, device: str | None, seed: int, python: str | None, environment: Mapping[str, str]
 ) -> Callable[[], Served]:
-    """What loads the policy in a run's folder, whoever trained it; says at once when there is none."""
+    """A loader for the policy in a run's folder, whichever backend trained it; an error when there is none."""
     if (folder / "policy.json").exists():
         from factored_scaling.policies.capacity import check_device
         from factored_scaling.serving.diffusion import ServedDiffusion
@@ -234,5 +234,5 @@ def _key(path: Path | None) -> str | None:
     from factored_scaling.io.files import read_text
 
     if path is not None:
-        return read_text(path).strip()  # an empty one is an error: whoever names a file wants a key
+        return read_text(path).strip()  # an empty file is an error: a key was asked for
     return os.environ.get("FSC_POLICY_KEY") or None

@@ -1,4 +1,4 @@
-"""fsc sheet: lists for the bench, and what was written on them"""
+"""fsc sheet: lists for operators, and import of filled-in ones"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sheet_command() -> None:
     fsc sheet evaluate my-study                    trials in a blind, randomised order
     fsc sheet import my-study evaluate-1.csv       take a filled-in sheet in
     fsc sheet status my-study
-    fsc sheet close my-study                       hand the scores over to the study
+    fsc sheet close my-study                       add the scores to the study
     fsc sheet collect my-study --budget 40         an operator's list, ordered to spare set-up changes
     fsc sheet labels my-study                      episodes and what they show, for fsc label
     """
@@ -57,7 +57,7 @@ def sheet_command() -> None:
 def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: Path | None, kind: str | None) -> None:
     """Queue the trials that `scoring:` in study.yaml asks for, and print them for operators.
 
-    The order is drawn by lot in blocks in which every policy has one trial. Operators see a label such as A7, not which
+    The order is random, in blocks in which every policy has one trial. Operators see a label such as A7, not which
     policy it is; `fsc sheet status --unblind` tells whoever starts the policies. Called again while trials are open, it
     prints the same sheet again.
 
@@ -121,7 +121,7 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
 @click.option("--unblind", is_flag=True, help="Show which policy each label is, with its mean so far.")
 @json_option
 def status_command(study: str, number: int | None, unblind: bool, as_json: bool) -> None:
-    """How far the scoring is. Not for operators with --unblind: they should not know which policy they score.
+    """Show the progress of scoring. --unblind is not for operators: they should not know which policy they score.
 
     \b
     fsc sheet status my-study
@@ -160,7 +160,7 @@ def status_command(study: str, number: int | None, unblind: bool, as_json: bool)
 @click.argument("code")
 @click.option("--operator", default="sheet", show_default=True, help="Who takes it back.")
 def undo_command(study: str, code: str, operator: str) -> None:
-    """Take the score of trial CODE back, or its skip. What was said stays in the history.
+    """Undo the score or the skip of trial CODE. The entry stays in the history.
 
     \b
     fsc sheet undo my-study K7PQ
@@ -174,7 +174,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
     with Target.parse(study).study() as opened:
         scoring = Scoring.open(opened)
         scoring.undo(read, operator, uuid.uuid4().hex)
-        scoring.release(operator)  # nobody stands beside the robot here: the trial is anyone's
+        scoring.release(operator)  # the person who undoes it is not at the robot, so the trial is open to any operator
         say(f"trial {read} is open again")
 
 
@@ -182,7 +182,7 @@ def undo_command(study: str, code: str, operator: str) -> None:
 @study_argument
 @click.option("--early", is_flag=True, help="Leave out the trials that nobody scored; all of them, if none was.")
 def close_command(study: str, early: bool) -> None:
-    """Hand the scores over to the study: they become trials of their runs, which are then done.
+    """Add the scores to the study: they become trials of their runs, which are then done.
 
     Until then any score can be undone, and `fsc fit --partial` already uses them.
 

@@ -79,7 +79,7 @@ def collection_text(study: Study, collection: Collection, form: str) -> str:
 
 
 def status_entry(scoring: Scoring, unblind: bool) -> dict[str, object]:
-    """How far the scoring is, and with `unblind` what each policy scored so far, for programs."""
+    """Progress of scoring as JSON data, and with `unblind` each policy's scores so far."""
     now = scoring.progress()
     status: dict[str, object] = {
         "evaluation": scoring.number,

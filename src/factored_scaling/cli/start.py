@@ -30,7 +30,7 @@ factors:
 
 {settings}{more}"""
 
-# what a study of one's own demonstrations may also say
+# optional settings for a study of your own demonstrations
 OWN = """
 # What `fsc run` starts for every policy. Without it train them your way, and `fsc record` or `fsc import` the scores:
 #   policy: {steps: 20000}

@@ -1,8 +1,8 @@
 """FrameShelf: a folder of frame tables, from which any selection of episodes is read without loading the rest.
 
-Pictures of a study can be larger than memory. Only states, actions and the files' headers are kept; a selection reads
-the episodes it names. A small one is an array. A large one is copied into a file without a name and mapped, so that
-the system can drop its pages when memory is short and read them again when they are needed.
+Pictures of a study can be larger than memory. Only states, actions and the files' headers stay in memory; a
+selection reads the episodes it names. A small one is an array. A large one is copied into a file without a name and
+mapped, so that the system can drop its pages when memory is short and read them again when they are needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Book:
 
 
 class FrameShelf:
-    """The tables in `folder`, by episode. Tables that others put there are found when an episode is missing."""
+    """The tables in `folder`, by episode. When an episode is missing, the folder is searched again for new tables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ class FrameShelf:
         )
 
     def holding(self, ids: Sequence[str]) -> FrameTable:
-        """A table with at least these episodes; kept, because the runs of a study train on nearly the same ones."""
+        """A table with at least these episodes. It is cached, because a study's runs train on nearly the same ones."""
         held = self._held.ids if self._held is not None else ()
         if self._held is None or not set(ids) <= set(held):
             self._held = None  # before the larger one is made

@@ -1,4 +1,4 @@
-"""What a device can take: how many policies are trained at once, and whether their updates can be compiled."""
+"""Capacity of a device: how many policies can be trained at once, and whether updates can be compiled."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def training_bytes(config: DiffusionConfig, shape: tuple[int, int, int, int, int
 
     Counted on a device without memory, so it costs nothing; activations in single precision, the larger one.
     """
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in owned:
-            kept[storage._cdata] = storage.nbytes()
+            saved_bytes[storage._cdata] = storage.nbytes()
         return tensor
 
     cameras, height, width, state_size, action_size = shape
@@ -100,7 +100,7 @@ def training_bytes(config: DiffusionConfig, shape: tuple[int, int, int, int, int
             condition = policy.observe(images, torch.empty(config.batch, state_size))
             predicted = policy.unet(noisy, torch.empty(samples), condition.repeat(config.noise_samples, 1))
     weights = sum(parameter.numel() for parameter in policy.parameters())
-    activations = sum(kept.values()) + images.nbytes + predicted.nbytes
+    activations = sum(saved_bytes.values()) + images.nbytes + predicted.nbytes
     return int(PER_WEIGHT * weights + SLACK * activations)
 
 

@@ -88,13 +88,13 @@ class ResumePoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-        """Add a state and let go of the oldest beyond `keep`."""
+        """Add a state and remove the oldest ones beyond `keep`."""
         write(self.folder, f"resume-{step:09d}", tensors, {**description, "step": step})
-        kept = {f"resume-{one:09d}" for one in self.steps()[-self.keep :]}
+        current = {f"resume-{one:09d}" for one in self.steps()[-self.keep :]}
         for old in self.steps()[: -self.keep]:
             self._remove(old)
         for stray in self.folder.glob("*resume-*"):  # as large as a state; a kill in the middle of writing left it
-            if stray.stem not in kept:
+            if stray.stem not in current:
                 stray.unlink(missing_ok=True)
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -153,7 +153,7 @@ class DiffusionConfig(Configuration):
     shift: int = 0
     # AdamW's weight decay
     weight_decay: float = 1e-6
-    # decay of the running average of the weights, which is the policy that is kept (0: no averaging)
+    # decay of the running average of the weights, which is the policy that is saved (0: no averaging)
     average_decay: float = 0.999
     # arithmetic of the networks in training: float32, or bfloat16 (mixed; for GPUs)
     precision: str = "bfloat16"
@@ -232,7 +232,7 @@ class RemixConfig(Configuration):
     weight_step: float = 0.2
     # how far the domain weights are drawn back to their first value after every update
     smoothing: float = 0.05
-    # share of each factor's episodes that is kept to choose the reference model
+    # share of each factor's episodes held out for validation of the reference model
     validation: float = 0.1
     # updates between two looks at the validation loss
     validate_every: int = 1000

@@ -45,7 +45,7 @@ COMPILER: dict[str, str | int | bool | Callable[..., object]] = {"force_layout_o
 
 @dataclass(frozen=True)
 class Job:
-    """One policy to train: which episodes of the shared table, how, and where it is kept."""
+    """One policy to train: which episodes of the shared table, how, and its folder."""
 
     episodes: tuple[str, ...]
     config: DiffusionConfig
@@ -236,7 +236,7 @@ def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str]
 
 
 def _look(flying: list[Flight], failures: dict[Path, str]) -> None:
-    """Take out the policies that have diverged; the others do not notice."""
+    """Remove the policies that have diverged. The others are not affected."""
     for flight in list(flying):
         flight.stream.synchronize()
         try:

@@ -144,7 +144,7 @@ class ReferenceLearner:
 
     @torch.no_grad()
     def after(self, step: int) -> None:
-        """Every so often, and at the end: is this the best so far?"""
+        """At intervals and at the end, store the weights if the validation loss is the best so far."""
         if (step + 1) % self.config.validate_every and step + 1 != self.config.updates:
             return
         rows = self.domains.validation.to(self.frames.state.device)
@@ -195,7 +195,7 @@ class ProxyLearner:
         return (alpha.clone() * domain_means(excess, draw["domain"], len(alpha))).sum()
 
     def after(self, step: int) -> None:
-        """The weights were kept by `loss`."""
+        """Nothing to do: `loss` has stored the weights."""
 
 
 def gaussian_edges(bins: int) -> Tensor:

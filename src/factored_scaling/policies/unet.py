@@ -71,15 +71,15 @@ class UNet(nn.Module):
     def forward(self, actions: Tensor, step: Tensor, observation: Tensor) -> Tensor:
         condition = functional.silu(torch.cat([self.time(step), observation], -1))
         x = actions.transpose(1, 2)
-        kept: list[Tensor] = []
+        skips: list[Tensor] = []
         for number, blocks in enumerate(self.down):
             x = _through(blocks, x, condition)
             if number < len(self.shrink):
-                kept.append(x)
+                skips.append(x)
                 x = self.shrink[number](x)
         x = _through(self.middle, x, condition)
         for grow, blocks in zip(self.grow, self.up, strict=True):
-            x = _through(blocks, torch.cat([grow(x), kept.pop()], 1), condition)
+            x = _through(blocks, torch.cat([grow(x), skips.pop()], 1), condition)
         return cast(Tensor, self.head(x)).transpose(1, 2)
 
 

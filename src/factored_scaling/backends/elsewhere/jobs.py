@@ -1,4 +1,4 @@
-"""What LeRobot's policies do for us: `jobs.py PLAN.json`, run by the Python that has LeRobot.
+"""Jobs on LeRobot policies: `jobs.py PLAN.json`, run by the Python that has LeRobot.
 
 Stands alone: it needs torch, numpy and LeRobot, and nothing of ours. The plan says which job, and on which checkpoint.
 
@@ -135,11 +135,11 @@ def load(checkpoint: str, device: str | None) -> tuple[Any, Any, Any]:
         config.device = device
     if hasattr(config, "compile_model"):
         config.compile_model = False  # hooks would not be called
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         policy = get_policy_class(config.type).from_pretrained(checkpoint, config=config)
-    print(said.getvalue(), end="")
-    if config.type in SAYS_WHETHER_LOADED and LOADED not in said.getvalue():
+    print(output.getvalue(), end="")
+    if config.type in SAYS_WHETHER_LOADED and LOADED not in output.getvalue():
         raise SystemExit(f"the checkpoint {checkpoint} was not loaded whole")
     overrides = {"device_processor": {"device": str(config.device)}}
     prepare, finish = make_pre_post_processors(config, pretrained_path=checkpoint, preprocessor_overrides=overrides)
@@ -212,5 +212,5 @@ def _receive(wire: IO[bytes]) -> dict[str, np.ndarray[Any, Any]] | None:
 JOBS = {"embed": embed, "act": act}
 
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    JOBS[told["job"]](told)
+    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    JOBS[plan["job"]](plan)

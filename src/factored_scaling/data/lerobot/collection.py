@@ -22,7 +22,7 @@ class Listed:
     value: str = ""
 
     def text(self) -> str:
-        """For people."""
+        """The entry as readable text."""
         return f"{self.factor} = {self.value}" if self.value else self.factor
 
 
@@ -57,8 +57,8 @@ class Collected:
         return {} if self.recommended is None else _above(self.counts, self.recommended)
 
     def sentences(self) -> list[str]:
-        """Everything that differs from the recommendation or cannot be used, named."""
-        said = [
+        """Sentences on everything that differs from the recommendation or cannot be used."""
+        sentences = [
             f"{name}: {count} missing of {(self.recommended or {})[name]} recommended"
             for name, count in self.missing.items()
         ]
@@ -68,25 +68,29 @@ class Collected:
                 f"{name}: {count} more than the {wanted} recommended" if wanted else f"{name}: {count} not recommended"
             )
             doubt = f"; mislabelled {' or '.join(self.missing)}?" if self.missing else ""
-            said.append(f"{what} ({listed('episode', self.places[name][-count:])}){doubt}")
+            sentences.append(f"{what} ({listed('episode', self.places[name][-count:])}){doubt}")
         if self.unlabelled:
-            said.append(f"unlabelled and left out: {listed('episode', self.unlabelled)}")
+            sentences.append(f"unlabelled and left out: {listed('episode', self.unlabelled)}")
         if self.doubly_varied:
-            said.append(f"varying more than one factor and left out: {listed('episode', self.doubly_varied)}")
+            sentences.append(f"varying more than one factor and left out: {listed('episode', self.doubly_varied)}")
         for name, places in self.unknown.items():
-            said.append(f"labelled {name}, which is no factor of the study, and left out: {listed('episode', places)}")
+            sentences.append(
+                f"labelled {name}, which is no factor of the study, and left out: {listed('episode', places)}"
+            )
         for index, listed_as, label in self.mislabelled:
             now = Listed("", label.text, label.value).text()
             what = f"{listed_as.text()} on the list ({listed_as.code}) and labelled {now}"
-            said.append(f"mislabelled? episode {index} is {what}; the label counts")
+            sentences.append(f"mislabelled? episode {index} is {what}; the label counts")
         for index, listed_as in self.nowhere:
-            said.append(f"episode {index} ({listed_as.code} on the list, {listed_as.text()}) is not in the dataset")
+            sentences.append(
+                f"episode {index} ({listed_as.code} on the list, {listed_as.text()}) is not in the dataset"
+            )
         for index, was, now in self.relabelled:
-            said.append(f"episode {index} is {was} in the study and labelled {now} now; the study keeps {was}")
+            sentences.append(f"episode {index} is {was} in the study and labelled {now} now; the study keeps {was}")
         if self.gone:
             whole = "training needs one that holds them all: `fsc dataset merge`"
-            said.append(f"{self.gone} demos of the study are not in this dataset; {whole}")
-        return said
+            sentences.append(f"{self.gone} demos of the study are not in this dataset; {whole}")
+        return sentences
 
 
 def labelled(root: str | Path) -> Check:
@@ -126,9 +130,9 @@ def collected(
         if label.id in before and before[label.id] != label.text
     ]
     wrong = [
-        (index, said, check.labels[index])
-        for index, said in sorted((lists or {}).items())
-        if index in new and index in check.labels and not _agree(said, check.labels[index])
+        (index, entry, check.labels[index])
+        for index, entry in sorted((lists or {}).items())
+        if index in new and index in check.labels and not _agree(entry, check.labels[index])
     ]
     return Collected(
         tuple(usable),
@@ -138,14 +142,14 @@ def collected(
         tuple(index for index in check.doubly_varied if index in new),
         {name: tuple(found) for name, found in unknown.items()},
         tuple(wrong),
-        tuple((index, said) for index, said in sorted((lists or {}).items()) if index not in check.ids),
+        tuple((index, entry) for index, entry in sorted((lists or {}).items()) if index not in check.ids),
         tuple(moved),
         len(before) - sum(id_ in before for id_ in check.ids.values()),
     )
 
 
-def _agree(said: Listed, label: Label) -> bool:
-    return said.factor == label.text and (not said.value or not label.value or said.value == label.value)
+def _agree(entry: Listed, label: Label) -> bool:
+    return entry.factor == label.text and (not entry.value or not label.value or entry.value == label.value)
 
 
 def _above(wanted: Mapping[str, int], there: Mapping[str, int]) -> dict[str, int]:

@@ -34,7 +34,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What one episode varies. `factors` has one name; none for the nominal scene, several for a slip to be mended."""
+    """What one episode varies. `factors` has one name; none for the nominal scene, several are a mistake to correct."""
 
     id: str
     index: int  # the episode's number when it was labelled
@@ -71,30 +71,32 @@ class Check:
         return first | dict(found)
 
     def problems(self) -> list[str]:
-        """What stands between the labels and a study, one sentence each."""
-        said = []
+        """Problems that keep the labels from being used in a study, one sentence each."""
+        sentences = []
         if self.unlabelled:
-            said.append(f"unlabelled: {listed('episode', self.unlabelled)}")
-        said += [
+            sentences.append(f"unlabelled: {listed('episode', self.unlabelled)}")
+        sentences += [
             f"doubly varied: episode {index} varies {' and '.join(self.labels[index].factors)}; "
             "every demonstration may vary one factor"
             for index in self.doubly_varied
         ]
-        return said + [
+        return sentences + [
             f"twice there: {listed('episode', twins)} hold the same states and actions" for twins in self.twins
         ]
 
     def remarks(self) -> list[str]:
         """What has changed since the labels were written; no label is lost, as labels follow the content."""
-        said = []
+        sentences = []
         if self.renumbered:
             moves = [f"{was} is now {now}" for was, now in self.renumbered[:6]]
             more = f" and {len(self.renumbered) - 6} more" if len(self.renumbered) > 6 else ""
-            said.append(f"re-indexed since they were labelled: episode {', '.join(moves)}{more}")
+            sentences.append(f"re-indexed since they were labelled: episode {', '.join(moves)}{more}")
         if self.gone:
             numbers = [label.index for label in self.gone]
-            said.append(f"labelled but no longer in the dataset: {listed('episode', numbers)} (numbers of that time)")
-        return said
+            sentences.append(
+                f"labelled but no longer in the dataset: {listed('episode', numbers)} (numbers of that time)"
+            )
+        return sentences
 
     def dataset(self) -> Dataset:
         """The index of the episodes that vary at most one factor, for a study."""
@@ -150,7 +152,7 @@ def write_labels(root: Path, labels: Iterable[Label]) -> None:
 
 
 def check_labels(ids: Mapping[int, str], labels: Mapping[str, Label]) -> Check:
-    """Hold labels against the episodes that there are now."""
+    """Check labels against the current episodes."""
     now = {id_: index for index, id_ in ids.items()}
     present = {now[label.id]: label for label in labels.values() if label.id in now}
     content: dict[str, list[int]] = {}

@@ -69,7 +69,7 @@ def resized(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def fitted(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """The picture with its longer side at `side`, its proportions kept."""
+    """The picture with its longer side at `side`, with the same proportions."""
     from PIL import Image
 
     height, width = picture.shape[:2]

@@ -29,46 +29,46 @@ EXAMPLE = "such as '0-29: nominal', 'task ~ \"camera\": camera_pose' or 'rest: l
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What was said of an episode: the factors it varies (none: nominal) and the value, and where it was said."""
+class Assignment:
+    """A new label for an episode: the factors it varies (none: nominal), the value, and the source of the label."""
 
     factors: tuple[str, ...]
     value: str
     where: str
 
 
-def by_rules(dataset: LerobotDataset, rules: Iterable[str], check: Check) -> dict[int, Said]:
-    """What rules `EPISODES: FACTOR` or `EPISODES: FACTOR = VALUE` say.
+def by_rules(dataset: LerobotDataset, rules: Iterable[str], check: Check) -> dict[int, Assignment]:
+    """Labels from rules `EPISODES: FACTOR` or `EPISODES: FACTOR = VALUE`.
 
     EPISODES is `all`, `rest` (no other rule and no label), numbers and ranges, or a condition on a column of
     meta/episodes: `task ~ "camera"` (a regular expression), `length > 200`, `operator = anna`.
     """
-    said: dict[int, Said] = {}
-    last: list[Said] = []
+    assignments: dict[int, Assignment] = {}
+    last: list[Assignment] = []
     for text in rules:
         where = f"--rule {shown(text)}"
         episodes, colon, label = text.rpartition(":")
         if not colon or not episodes.strip():
             raise InvalidInput(f"expected EPISODES: FACTOR, not {shown(text)}", where="--rule", hint=EXAMPLE)
-        words = Said(*_label(label, where), where)
+        assignment = Assignment(*_label(label, where), where)
         if episodes.strip() == "rest":
-            last.append(words)
+            last.append(assignment)
             continue
         found = _chosen(dataset, episodes.strip(), where)
         if not found:
             raise InvalidInput("no episode is meant by it", where=where, hint="`fsc label DATASET` lists the tasks")
         for index in found:
-            _add(said, index, words)
-    for words in last:
+            _add(assignments, index, assignment)
+    for assignment in last:
         for index in check.unlabelled:
-            if index not in said or said[index].where in [other.where for other in last]:
-                _add(said, index, words)
-    return said
+            if index not in assignments or assignments[index].where in [other.where for other in last]:
+                _add(assignments, index, assignment)
+    return assignments
 
 
-def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dict[int, Said]:
-    """What a CSV says: a column `episode` (number or range) or `id`, a column `factor`, and perhaps `value`."""
-    said: dict[int, Said] = {}
+def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dict[int, Assignment]:
+    """Labels from a CSV: a column `episode` (number or range) or `id`, a column `factor`, and perhaps `value`."""
+    assignments: dict[int, Assignment] = {}
     numbers = {id_: index for index, id_ in check.ids.items()}
     try:
         rows = csv_table(text, _check_header)
@@ -77,30 +77,32 @@ def by_table(dataset: LerobotDataset, text: str, name: str, check: Check) -> dic
     for line, row in rows:
         place = f"{name}: {line}"
         factors = factor_names(row["factor"], f"{place}, column factor")
-        words = Said(factors, row.get("value", ""), place)
+        assignment = Assignment(factors, row.get("value", ""), place)
         for index in _rows_meant(dataset, row, numbers, place):
-            _add(said, index, words)
-    return said
+            _add(assignments, index, assignment)
+    return assignments
 
 
-def by_labels(labels: Mapping[str, Label], check: Check, where: str) -> dict[int, Said]:
+def by_labels(labels: Mapping[str, Label], check: Check, where: str) -> dict[int, Assignment]:
     """The labels that another dataset has for episodes that are in this one too."""
     return {
-        index: Said(labels[id_].factors, labels[id_].value, where) for index, id_ in check.ids.items() if id_ in labels
+        index: Assignment(labels[id_].factors, labels[id_].value, where)
+        for index, id_ in check.ids.items()
+        if id_ in labels
     }
 
 
-def merged(check: Check, said: Mapping[int, Said], replace: bool) -> list[Label]:
-    """All labels after what was said; a label that would change is refused unless `replace`."""
+def merged(check: Check, assignments: Mapping[int, Assignment], replace: bool) -> list[Label]:
+    """All labels after the assignments; a label that would change is refused unless `replace`."""
     labels = {index: label.at(index) for index, label in check.labels.items()}
-    for index, words in said.items():
-        new = Label(check.ids[index], index, words.factors, words.value)
+    for index, assignment in assignments.items():
+        new = Label(check.ids[index], index, assignment.factors, assignment.value)
         old = labels.get(index)
         if old is not None and not replace and (old.factors, old.value) != (new.factors, new.value):
-            changed = [i for i, w in said.items() if i in labels and labels[i].factors != w.factors]
+            changed = [i for i, w in assignments.items() if i in labels and labels[i].factors != w.factors]
             what = f"episode {index} is labelled {_named(old)} already, not {_named(new)}"
             more = f" ({len(changed)} episodes differ)" if len(changed) > 1 else ""
-            raise InvalidInput(what + more, where=words.where, hint="--replace changes labels")
+            raise InvalidInput(what + more, where=assignment.where, hint="--replace changes labels")
         labels[index] = new
     return [*labels.values(), *check.gone]
 
@@ -146,18 +148,18 @@ def _named(label: Label) -> str:
     return f"{label.text} = {label.value}" if label.value else label.text
 
 
-def _add(said: dict[int, Said], index: int, words: Said) -> None:
-    """Two that name different factors make an episode doubly varied, which the check will say."""
-    before = said.get(index)
+def _add(assignments: dict[int, Assignment], index: int, assignment: Assignment) -> None:
+    """Assignments with different factors make an episode doubly varied, which the check reports."""
+    before = assignments.get(index)
     if before is None:
-        said[index] = words
+        assignments[index] = assignment
         return
-    if bool(before.factors) != bool(words.factors):
-        varied = before.factors or words.factors
+    if bool(before.factors) != bool(assignment.factors):
+        varied = before.factors or assignment.factors
         what = f"episode {index} would be nominal and vary {' and '.join(varied)}"
-        raise InvalidInput(what, where=words.where, hint=f"the other is {before.where}")
-    factors = tuple(dict.fromkeys((*before.factors, *words.factors)))
-    said[index] = Said(factors, words.value or before.value, words.where)
+        raise InvalidInput(what, where=assignment.where, hint=f"the other is {before.where}")
+    factors = tuple(dict.fromkeys((*before.factors, *assignment.factors)))
+    assignments[index] = Assignment(factors, assignment.value or before.value, assignment.where)
 
 
 def _chosen(dataset: LerobotDataset, episodes: str, where: str) -> list[int]:

@@ -183,13 +183,13 @@ class _Films:
 
     def link(self, dataset: LerobotDataset, entry: EpisodeEntry) -> dict[str, Any]:
         """Make sure that the episode's videos are there; returns their entry in meta/episodes."""
-        said: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for camera, span in entry.videos.items():
             old = dataset.root / span.path
             if old not in self.places:
                 self._take(old, camera)
-            said |= video_columns(camera, *self.places[old], span.start, span.end)
-        return said
+            columns |= video_columns(camera, *self.places[old], span.start, span.end)
+        return columns
 
     def _take(self, old: Path, camera: str) -> None:
         place = self._free.get(camera, (0, 0))
@@ -205,7 +205,7 @@ class _Films:
 
 
 def _take_labels(parts: Sequence[_Part], root: Path) -> None:
-    """Labels follow; of episodes with equal content, each gets the id that it has in the new dataset."""
+    """Copy the labels; of episodes with equal content, each gets the id that it has in the new dataset."""
     labels: list[Label | None] = []
     ids: list[str] = []
     for part in parts:
@@ -213,6 +213,6 @@ def _take_labels(parts: Sequence[_Part], root: Path) -> None:
         labels += [known.get(id_) for id_ in part.ids]
         ids += part.ids
     new = told_apart(content_of(id_) for id_ in ids)
-    kept = [replace(label, id=new[place], index=place) for place, label in enumerate(labels) if label is not None]
-    if kept:
-        write_labels(root, kept)
+    copied = [replace(label, id=new[place], index=place) for place, label in enumerate(labels) if label is not None]
+    if copied:
+        write_labels(root, copied)

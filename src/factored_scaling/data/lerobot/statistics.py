@@ -30,10 +30,10 @@ Statistics = dict[str, FeatureStatistics]
 def of_rows(values: NDArray[Any]) -> FeatureStatistics:
     """Statistics of rows × size."""
     rows = values.astype(np.float64)
-    kept = rows if values.dtype == bool else values
+    ordered = rows if values.dtype == bool else values
     made: FeatureStatistics = {
-        "min": kept.min(0),
-        "max": kept.max(0),
+        "min": ordered.min(0),
+        "max": ordered.max(0),
         "mean": rows.mean(0),
         "std": rows.std(0),
         "count": np.array([len(rows)]),
@@ -190,8 +190,8 @@ def _entries(dataset: LerobotDataset, wanted: set[int]) -> Iterator[tuple[int, M
             with layout.reading(path):
                 table = file.read_row_groups(groups, columns=["episode_index", *columns])
         numbers = table.column("episode_index").to_pylist()
-        kept = [place for place, number in enumerate(numbers) if number in wanted]
-        for row in table.take(kept).to_pylist():
+        places = [place for place, number in enumerate(numbers) if number in wanted]
+        for row in table.take(places).to_pylist():
             number = row["episode_index"]
             nested: dict[str, dict[str, Any]] = {}
             for column in columns:

@@ -72,7 +72,7 @@ class VideoWriter:
         if shape[0] % 2 or shape[1] % 2:
             raise InvalidInput(f"pictures of {shape[1]}×{shape[0]} cannot be video", hint="even sides, or store images")
         self._av = library()
-        os.environ.setdefault("SVT_LOG", "1")  # or the encoder tells its whole configuration
+        os.environ.setdefault("SVT_LOG", "1")  # otherwise the encoder prints its whole configuration
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self.frames, self.bytes = path, 0, 0
         self._container = self._av.open(str(path), "w", options={"movflags": "faststart"})
@@ -81,7 +81,7 @@ class VideoWriter:
         self._stream.pix_fmt, self._stream.height, self._stream.width = "yuv420p", *shape
 
     def add(self, picture: NDArray[np.uint8], first: bool = False) -> None:
-        """Append one frame, height × width × 3; the `first` of an episode owes nothing to the frames before it."""
+        """Append one frame, height × width × 3; the `first` of an episode is encoded as a key frame."""
         frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
         if first:
             frame.pict_type = self._av.video.frame.PictureType.I

@@ -101,7 +101,7 @@ class Shelf:
         self.root.rename(self.target)
 
     def drop(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished dataset."""
         if self._data is not None:
             self._data.close()
         shutil.rmtree(self.root, ignore_errors=True)

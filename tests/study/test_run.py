@@ -132,8 +132,14 @@ def test_mistakes_are_found_before_a_worker_starts(study: Study) -> None:
         study.run(lab, backend="simulation")
     with pytest.raises(InvalidInput, match="unknown executor 'locla'; did you mean local"):
         study.run(lab, executor="locla")
-    with pytest.raises(InvalidInput, match="does not take these resources"):
+    with pytest.raises(InvalidInput, match="executor 'local' does not take gpus; `--on slurm` and `--on ray` take"):
         study.run(lab, gpus=1)
+    with pytest.raises(InvalidInput, match="executor 'slurm' does not take gpu and speed; it takes gpus, cpus"):
+        study.run(lab, executor="slurm", gpu=1, speed=3)
+    with pytest.raises(InvalidInput, match="workers of executor 'local' end with the command"):
+        study.run(lab, detach=True)
+    with pytest.raises(InvalidInput, match="cannot travel to other machines"):
+        study.run(lab, executor="ray")
     with pytest.raises(InvalidInput, match="cannot be loaded"):
         study.run(backend="nowhere:Backend")
     with pytest.raises(InvalidInput, match="does not take these settings"):

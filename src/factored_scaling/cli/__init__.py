@@ -15,6 +15,7 @@ SECTIONS = {
         "plan": ("plan", "Which policies to train, in which order, at what cost."),
         "run": ("run", "Train and evaluate what is pending."),
         "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
+        "stop": ("workers", "End the study's workers, on this machine and on others."),
         "record": ("runs", "Append scored trials to a run, one or many at a time."),
         "import": ("exchange", "Import results.csv, or a whole study exported as JSON."),
         "export": ("exchange", "Write results as CSV, or everything as JSON."),

@@ -1,4 +1,4 @@
-"""fsc run: carry out what is pending, with progress bars, on this machine."""
+"""fsc run: carry out what is pending, with progress bars, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from factored_scaling.cli.placement import executor_options
 from factored_scaling.cli.show import say, say_again
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.errors import hide_passwords, printable
@@ -23,11 +24,15 @@ QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so oft
 
 @click.command("run")
 @study_argument
+@click.option("--on", "executor", metavar="EXECUTOR", help="local (the default), slurm, ray, or package.module:Class.")
 @click.option(
     "--workers",
-    type=click.IntRange(1, 256),
-    help="Processes side by side; by default one per core in the simulator, one on a GPU or with a `trainer:`.",
+    type=click.IntRange(1, 4096),
+    help="Workers side by side; by default one per core in the simulator, one on a GPU or with a `trainer:`, "
+    "eight on a cluster.",
 )
+@executor_options
+@click.option("--detach", is_flag=True, help="On a cluster: return as soon as the workers are submitted.")
 @click.option(
     "--together",
     type=click.IntRange(1, 256),
@@ -47,12 +52,15 @@ QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so oft
 )
 def run_command(
     study: str,
+    executor: str | None,
     workers: int | None,
+    detach: bool,
     together: int | None,
     device: str | None,
     attempts: int,
     retry_failed: bool,
     lease: float,
+    **resources: Any,
 ) -> None:
     """Train and evaluate every pending run, in the simulator or with what `trainer:` in study.yaml names.
 
@@ -65,34 +73,48 @@ def run_command(
     share the demonstrations' pictures, train side by side, and are rolled out side by side in the simulator. One that
     diverges fails alone. A program that `trainer:` names gets one run at a time.
 
+    On a cluster, `--on slurm` submits an array of jobs and `--on ray` starts tasks, with a worker each. They go on when
+    this command is interrupted; `fsc runs STUDY --watch` follows them and `fsc stop STUDY` ends them.
+
     \b
     fsc run my-study --workers 2
+    fsc run my-study --on slurm --workers 16 --gpus 1 --time 04:00:00 --partition gpu --detach
     fsc run my-study --device cuda --retry-failed
     fsc run my-study --device cuda --together 4
     """
+    from factored_scaling.runner.executors import executor_settings, make_executor
     from factored_scaling.runner.run import check_backend, listed, run_study
 
     target = Target.parse(study)
     folder = (target.folder or Path.cwd()).resolve()
     if not target.recorded and (declared := target.declared()) is not None:
         check_backend(declared, folder)  # before a record is made
+        make_executor(*executor_settings(declared.executor, executor, workers, resources)[::2])
     with target.study() as opened, Bars() as bars:
         planned_anew(opened)
         summary = run_study(
             opened,
             folder,
+            executor=executor,
             workers=workers,
             device=device,
             together=together,
             attempts=attempts,
             lease_seconds=lease,
             retry_failed=retry_failed,
+            detach=detach,
             on_event=bars.hear,
+            **resources,
         )
+        requested = opened.stop_requested()
     for run in summary.failed_before:  # of the others the reason was printed when they failed
         say(f"run {run} failed: {summary.errors[run]}", err=True)
+    if summary.detached:
+        say(f"workers go on: `fsc runs {study} --watch` follows them, `fsc stop {study}` ends them", err=not detach)
+        sys.exit(0 if detach else 130)
     if summary.stopped:
-        say("stopped; the same command goes on from here", err=True)
+        by = " by `fsc stop`" if requested else ""
+        say(f"stopped{by}; the same command goes on from here", err=True)
         sys.exit(130)
     if summary.failed:
         left = len(summary.pending)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,40 +11,49 @@ import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
+from factored_scaling.cli.workers import STATES, count_states, failure, watch, work_lines
 from factored_scaling.core.checks import percentage
 from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.collection import Collected, Listed
-    from factored_scaling.store import Measurement, RunRow, State
+    from factored_scaling.store import Measurement, RunRow
     from factored_scaling.study import Study
-
-STATES: tuple[State, ...] = ("done", "trained", "running", "pending", "failed")
 
 
 @click.command("runs")
 @study_argument
 @click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--episodes", metavar="RUN", help="Print the demonstrations that RUN is trained on, one id per line.")
+@click.option("--watch", "watching", is_flag=True, help="Follow the runs at work until none is left; stops no worker.")
 @json_option
-def runs_command(study: str, state: str | None, episodes: str | None, as_json: bool) -> None:
+def runs_command(study: str, state: str | None, episodes: str | None, watching: bool, as_json: bool) -> None:
     """List the study's runs, round by round, in the order to train them; those of the latest round come first.
 
     \b
     fsc runs my-study --state pending
     fsc runs my-study --episodes 3                 which demonstrations to train policy 3 on
+    fsc runs my-study --watch                      from any machine that reaches the database
     fsc runs my-study --json
     """
-    with Target.parse(study).study() as opened:
+    target = Target.parse(study)
+    folder = (target.folder or Path.cwd()).resolve()
+    if watching and (as_json or state is not None or episodes is not None):
+        raise InvalidInput("shows all runs at work", where="--watch", hint="leave the other options out")
+    with target.study() as opened:
         if not opened.store.read_only:
             planned_anew(opened)
         if episodes is not None:
             ids = opened.find_run(episodes).spec.episodes
             print_json(list(ids)) if as_json else say("\n".join(ids))
             return
+        if watching:
+            watch(opened, folder)
+            return
         runs, spec, index = opened.runs(), opened.spec, opened.round.index
         tallies, means = opened.store.tallies(opened.id), opened.store.study_scores(opened.id)
+        at_work = work_lines(opened, folder, runs)
     found = [run for run in runs if state is None or run.state == state]
     if as_json:
         entries = [_entry(run, tallies.get(run.id, []), means.get(run.id, [])) for run in found]
@@ -56,11 +64,13 @@ def runs_command(study: str, state: str | None, episodes: str | None, as_json: b
         [str(r.id), *(str(r.demos[name]) for name in spec.names), str(r.seed), r.state, score, r.digest[:8]]
         for r, score in zip(found, scores, strict=True)
     ]
-    title = f"{spec.name}: round {index}, {_count_states(runs)}"
+    title = f"{spec.name}: round {index}, {count_states(runs)}"
     print_table(title, ["id", *spec.names, "seed", "state", "score", "digest"], rows)
+    for line in at_work if state in (None, "running") else []:
+        say(line)
     for run in found:
         if run.error:
-            say(f"run {run.id} failed: {run.error.splitlines()[-1]}")
+            say(failure(run))
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
@@ -346,8 +356,3 @@ def _summary(study: Study, run_id: int) -> str:
         return "no trials yet"
     score = score_of_tallies(tallies)
     return f"{with_interval(score.mean, score.interval)} over {score.trials} trials"
-
-
-def _count_states(runs: Sequence[RunRow]) -> str:
-    counts = Counter(run.state for run in runs)
-    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])

@@ -71,6 +71,8 @@ class StudySpec:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     # who trains, when it is not the simulator: a program and where to find it. Not part of a run's identity
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    # where workers run: `kind`, `workers` and the resources of each. Not part of a run's identity
+    executor: Mapping[str, Any] = field(default_factory=dict)
     # how people score trials: rubric, conditions, repeats
     scoring: Mapping[str, Any] = field(default_factory=dict)
     # most policies to train per seed; None: all that the construction has, or for `screen` one more than factors
@@ -94,6 +96,7 @@ class StudySpec:
         trainer: Mapping[str, Any] | None = None,
         scoring: Mapping[str, Any] | None = None,
         policies: int | None = None,
+        executor: Mapping[str, Any] | str | None = None,
     ) -> None:
         store = object.__setattr__
         store(self, "factors", _factors(factors))
@@ -112,6 +115,7 @@ class StudySpec:
         store(self, "policy", _mapping(policy, "policy"))
         store(self, "evaluation", _mapping(evaluation, "evaluation"))
         store(self, "trainer", _mapping(trainer, "trainer"))
+        store(self, "executor", _executor(executor))
         store(self, "scoring", _mapping(scoring, "scoring"))
         if self.scoring:
             self.scoring_spec()
@@ -179,6 +183,7 @@ class StudySpec:
         fields["policy"] = dict(self.policy)
         fields["evaluation"] = dict(self.evaluation)
         fields["trainer"] = dict(self.trainer)
+        fields["executor"] = dict(self.executor)
         fields["scoring"] = dict(self.scoring)
         defaults: dict[str, Any] = {
             "groups": None,
@@ -190,6 +195,7 @@ class StudySpec:
             "policy": {},
             "evaluation": {},
             "trainer": {},
+            "executor": {},
             "scoring": {},
             "policies": None,
         }
@@ -212,7 +218,7 @@ class StudySpec:
 
     def _fields(self) -> dict[str, Any]:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
-        settings = ("policies", "dataset", "task", "policy", "evaluation", "trainer", "scoring")
+        settings = ("policies", "dataset", "task", "policy", "evaluation", "trainer", "executor", "scoring")
         return {key: getattr(self, key) for key in (*order, *settings)}
 
 
@@ -351,6 +357,18 @@ def _mapping(value: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"holds a value that is not plain data ({error})", where=where) from None
     return plain
+
+
+def _executor(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """Settings of an executor; a text is its kind."""
+    settings = _mapping({"kind": given} if isinstance(given, str) else given, "executor")
+    if settings:
+        if "kind" not in settings:
+            raise InvalidInput("no kind", where="executor", hint="write `kind: slurm`, `kind: ray` or `kind: local`")
+        _text(settings["kind"], "executor.kind")
+        if "workers" in settings:
+            whole(settings["workers"], "executor.workers", least=1, what="number of workers")
+    return settings
 
 
 def _plain(factor: Factor) -> int | dict[str, Any]:

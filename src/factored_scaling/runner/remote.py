@@ -29,9 +29,11 @@ from factored_scaling.runner.worker import work
 from factored_scaling.version import __version__
 
 STOPPED, AGAIN = 76, 75  # exit codes: stopped at a safe point; the database was away
+LOOK = 0.2  # seconds between two looks at the worker process
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
 MOST_KILLED = 5  # times that a worker is killed
+REASON = "error.txt"  # beside JOB.json: why a worker could not begin
 SHOWN_EVERY = 30.0  # seconds between two lines of progress in the scheduler's log
 
 
@@ -45,7 +47,7 @@ def write_job(job: Job, path: Path) -> None:
         "options": asdict(job.options),
     }
     with whole(path) as partial:
-        partial.touch(mode=0o600)
+        partial.chmod(0o600)
         partial.write_text(json.dumps(data, indent=2), encoding="utf-8")
 
 
@@ -67,8 +69,8 @@ class RemoteLine:
         self._shown = 0.0
 
     def listen(self) -> None:
-        """Treat SIGTERM and SIGINT as requests to stop."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Treat signals as requests to stop: Slurm sends SIGUSR2 to all processes of a job before its time limit."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._stop)
 
     @property
@@ -106,7 +108,11 @@ def main(path: Path) -> int:
         return STOPPED
     except FscError as error:
         print(error, file=sys.stderr, flush=True)
-        return AGAIN if isinstance(error, StoreError) else 1
+        if isinstance(error, StoreError):
+            return AGAIN
+        with contextlib.suppress(OSError):
+            (path.parent / REASON).write_text(f"{error}\n", encoding="utf-8")
+        return 1
     return STOPPED if line.stopping else 0
 
 
@@ -114,12 +120,12 @@ class Worker:
     """What a scheduler's job does: keeps a worker process going until no run is left.
 
     Submitit pickles it, calls it in the job, and calls `checkpoint` when the job is about to be preempted or to end.
-    `job_variable` names the environment variable with the scheduler's id of the job.
+    `job` is the scheduler's id of the job, by default what Slurm says.
     """
 
-    def __init__(self, path: str, job_variable: str = "") -> None:
+    def __init__(self, path: str, job: str = "") -> None:
         self.path = path
-        self._variable = job_variable
+        self._job = job
         self._process: subprocess.Popen[bytes] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,13 +135,13 @@ class Worker:
         """Run worker processes one after the other; returns how the last one ended."""
         away_since: float | None = None
         killed = 0
-        name = os.environ.get(self._variable, "")
-        environment = {**os.environ, **({JOB_ID: name} if name else {})}
+        environment = {**os.environ, JOB_ID: self._job or slurm_job()}
         while True:
             started = time.monotonic()
             command = [sys.executable, "-m", "factored_scaling.runner.remote", self.path]
             self._process = subprocess.Popen(command, env=environment)
-            code = self._process.wait()
+            while (code := self._process.poll()) is None:  # not wait(), which would keep `stop` from looking
+                time.sleep(LOOK)
             if code in (0, STOPPED):
                 return "no run is left" if code == 0 else "stopped"
             if code == AGAIN:
@@ -156,8 +162,9 @@ class Worker:
         if process is None:
             return
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not _ended(process.pid):
+            time.sleep(LOOK)
         process.kill()
 
     def checkpoint(self) -> Any:
@@ -166,6 +173,21 @@ class Worker:
 
         self.stop()
         return DelayedSubmission(self)
+
+
+def slurm_job() -> str:
+    """The id of the Slurm job that this process belongs to, as squeue shows it; empty elsewhere."""
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
+    found = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+    return f"slurm:{found}" if found else ""
+
+
+def _ended(pid: int) -> bool:
+    """Whether a child has ended, whoever waits for it: `stop` may interrupt the one who does."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 if __name__ == "__main__":

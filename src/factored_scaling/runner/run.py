@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
-from factored_scaling.runner.executors import Job, make_executor
+from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import RunQueue
 from factored_scaling.store import RunRow
@@ -37,6 +38,8 @@ class RunSummary:
     errors: Mapping[int, str]
     # by the user, before all runs were done
     stopped: bool = False
+    # workers go on elsewhere, although nobody follows them any more
+    detached: bool = False
 
     def raise_for_failures(self) -> None:
         """Raise RunFailed when runs have failed."""
@@ -50,13 +53,14 @@ def run_study(
     folder: Path,
     *,
     backend: Backend | str | Mapping[str, Any] | None = None,
-    executor: str = "local",
+    executor: str | None = None,
     workers: int | None = None,
     device: str | None = None,
     together: int | None = None,
     attempts: int = 2,
     lease_seconds: float = 60.0,
     retry_failed: bool = False,
+    detach: bool = False,
     on_event: Callable[[Event], None] | None = None,
     **resources: Any,
 ) -> RunSummary:
@@ -83,13 +87,17 @@ def run_study(
         settings = dict(backend)
     else:
         given = backend
+    name, workers, resources = executor_settings(queue.spec.executor, executor, workers, resources)
+    chosen = make_executor(name, resources)
+    if detach and not isinstance(chosen, DetachedExecutor):
+        what = f"workers of executor {name!r} end with the command that started them"
+        raise InvalidInput(what, where="detach", hint="use executor slurm or ray, or leave it out")
     checked = given if given is not None else check_backend(queue.spec, folder, settings)
     _check_episodes(queue, checked, retry_failed)
     if retry_failed:
         for run in queue.runs():
             if run.state == "failed":
                 queue.store.retry(run.id)
-    chosen = make_executor(executor, resources)
     device = device or getattr(chosen, "device", None) or ("cpu" if trains_in_process(settings) else "")
     queue.request_stop(None)
     for message in [*_mixed(queue), *_changed(queue, checked), *_default_backend(queue, settings, checked, device)]:
@@ -100,19 +108,30 @@ def run_study(
     complete = True
     if waiting:
         options = WorkOptions(lease_seconds, attempts, device, backend=settings, together=together)
+        if together is None and workers is not None and isinstance(chosen, DetachedExecutor):
+            # so that every machine has work
+            options = replace(options, together=min(options.runs_at_once, math.ceil(len(waiting) / workers)))
         job = Job(queue.store.address, queue.id, folder, options, given)
         count = chosen.count(job, len(waiting), workers)
         done = sum(run.state == "done" for run in started)
         resumed = frozenset(run.id for run in waiting if run.attempts)
         tell(Started(done, done + len(waiting), count, resumed))
-        complete = chosen.run(job, count, tell)
+        if detach and isinstance(chosen, DetachedExecutor):
+            chosen.submit(job, count)
+            complete = False
+        else:
+            complete = chosen.run(job, count, tell)
         tell(Finished(not complete))
     runs = queue.runs()
     by_state = {state: tuple(run.id for run in runs if run.state == state) for state in ("done", "trained", "failed")}
     pending = tuple(run.id for run in runs if run.state in ("pending", "running"))
     errors = {run.id: run.error or "" for run in runs if run.state == "failed"}
     again = tuple(id_ for id_ in before if id_ in errors)
-    return RunSummary(**by_state, pending=pending, failed_before=again, errors=errors, stopped=not complete)
+    detached = not complete and isinstance(chosen, DetachedExecutor)
+    stopped = (not complete and not detach) or (bool(pending) and queue.stop_requested() is not None)
+    return RunSummary(
+        **by_state, pending=pending, failed_before=again, errors=errors, stopped=stopped, detached=detached
+    )
 
 
 def check_backend(spec: StudySpec, folder: Path, settings: Mapping[str, Any] | None = None) -> Backend:

@@ -196,7 +196,7 @@ class Study(RunQueue):
         function: Callable[[Run], Outcome] | None = None,
         *,
         backend: Backend | str | Mapping[str, Any] | None = None,
-        executor: str = "local",
+        executor: str | None = None,
         workers: int | None = None,
         device: str | None = None,
         together: int | None = None,
@@ -204,6 +204,7 @@ class Study(RunQueue):
         lease_seconds: float = 60.0,
         retry_failed: bool = False,
         folder: str | Path | None = None,
+        detach: bool = False,
         on_event: Callable[[Event], None] | None = None,
         **resources: Any,
     ) -> RunSummary:
@@ -217,9 +218,10 @@ class Study(RunQueue):
             Instead of a function: an object with `train` and `evaluate`, a registered name, `package.module:Class`, or
             a mapping with `kind` and its settings. By default what study.yaml names.
         executor
-            Where workers run, by registered name or `package.module:Class`; `resources` are passed to it.
+            Where workers run, by registered name or `package.module:Class`; `resources` are passed to it. By default
+            what study.yaml names, else `local`.
         workers
-            How many; by default the executor decides.
+            How many; by default study.yaml or the executor decides.
         device
             `cpu`, `cuda`, `cuda:1`, …: where networks are trained.
         together
@@ -232,6 +234,9 @@ class Study(RunQueue):
             Also take runs that failed before.
         folder
             Where checkpoints and logs are kept; by default the folder of the database file, else the current one.
+            On a cluster it lies on a file system that all machines share.
+        detach
+            Return as soon as the workers are started; only on clusters.
         on_event
             Called with `Started`, `RunProgress`, `RunEnded`, `Warned` and `Finished` events, in this thread.
 
@@ -240,7 +245,7 @@ class Study(RunQueue):
         RunFailed
             When runs have failed; the others are done.
         KeyboardInterrupt
-            When stopped by Ctrl-C; what was recorded is kept.
+            When stopped by Ctrl-C; what was recorded is kept. Workers on a cluster go on.
         """
         from factored_scaling.runner.function import FunctionBackend
         from factored_scaling.runner.run import run_study
@@ -262,13 +267,27 @@ class Study(RunQueue):
             attempts=attempts,
             lease_seconds=lease_seconds,
             retry_failed=retry_failed,
+            detach=detach,
             on_event=on_event,
             **resources,
         )
-        if summary.stopped:
+        if summary.stopped and self.stop_requested() is None:
             raise KeyboardInterrupt
         summary.raise_for_failures()
         return summary
+
+    def stop(self, now: bool = False, cancel: bool = False) -> list[str]:
+        """Ask all workers of the study to end: after the runs that they have, or `now`, at the next safe point.
+
+        With `cancel` they end now and the jobs that were submitted to schedulers are cancelled; returns these. `run`
+        starts workers again.
+        """
+        self.request_stop("now" if now or cancel else "drain")
+        if not cancel:
+            return []
+        from factored_scaling.runner.executors import cancel_jobs
+
+        return cancel_jobs(self)
 
     def find_run(self, reference: int | str) -> WholeRun:
         """One run by its id, or by its digest or the beginning of it."""

@@ -76,6 +76,10 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, str]] = {
     ("record", "lab", "99"): {"1": "no run '99'"},
     ("record", "lab", "1", "1", "--factor"): {"lihgting": "did you mean lighting?", "+": "factor", "a+b": "factor"},
     ("record", "lab", "1", "1", "--note"): {"\udcff": "cannot be stored"},
+    ("run", "lab", "--on"): {"slrum": "did you mean slurm?", "": "unknown executor", "a:b": "cannot be loaded"},
+    ("run", "lab", "--on", "slurm", "--resources"): {"a100": "expected KEY=VALUE", "=1": "expected KEY=VALUE"},
+    ("run", "lab", "--on", "slurm", "--time"): {"soon": "such as 04:00:00", "1:2:3:4": "such as 04:00:00"},
+    ("run", "lab", "--gpus"): {"1": "does not take gpus", "-1": "--gpus", "all": "--gpus"},
     ("dataset", "show"): {"": "", "nowhere": "is not a LeRobot dataset", "x" * 5000: "File name too long"},
     ("import", "new"): {"nowhere.json": "no such file", "x" * 5000 + ".json": "File name too long"},
 }

@@ -96,8 +96,28 @@ TRAINER: dict[str, Case] = {
     "environment of numbers": Case(at("trainer.environment", {"A": [1]}), "trainer.environment"),
 }
 
+EXECUTOR: dict[str, Case] = {
+    "a number": Case(at("executor", 3), "expected a mapping"),
+    "kind missing": Case(at("executor", {"workers": 3}), "executor: no kind"),
+    "kind unknown": Case(at("executor", "slrum"), "did you mean slurm?"),
+    "kind a list": Case(at("executor", {"kind": ["slurm"]}), "executor.kind"),
+    "workers 0": Case(at("executor", {"kind": "slurm", "workers": 0}), "at least 1"),
+    "unknown key": Case(at("executor", {"kind": "slurm", "gpu": 1}), "does not take gpu"),
+    "local with resources": Case(at("executor", {"kind": "local", "gpus": 1}), "does not take gpus"),
+    "gpus a text": Case(at("executor", {"kind": "ray", "gpus": "all"}), "executor.gpus: expected a number"),
+    "gpus negative": Case(at("executor", {"kind": "ray", "gpus": -1}), "executor.gpus: expected a number"),
+    "half a GPU": Case(at("executor", {"kind": "slurm", "gpus": 0.5}), "Slurm gives whole GPUs"),
+    "no core": Case(at("executor", {"kind": "slurm", "cpus": 0}), "executor.cpus: expected a number of at least 1"),
+    "memory a list": Case(at("executor", {"kind": "slurm", "memory": [1]}), "executor.memory: expected a number"),
+    "time a text": Case(at("executor", {"kind": "slurm", "time": "soon"}), "expected a time such as 04:00:00"),
+    "time 0": Case(at("executor", {"kind": "slurm", "time": "00:00:00"}), "expected a time such as 04:00:00"),
+    "resources a list": Case(at("executor", {"kind": "slurm", "resources": ["a100"]}), "expected a mapping"),
+    "time on Ray": Case(at("executor", {"kind": "ray", "time": "01:00:00"}), "does not take time"),
+}
+
 READERS: dict[str, Reader] = {
     "scoring": Reader("towel/study.yaml", ("sheet", "evaluate", "towel", "--out", "sheet.html"), SCORING),
     "values": Reader("towel/study.yaml", ("plan", "towel"), VALUES),
     "trainer": Reader("towel/study.yaml", ("run", "towel", "--workers", "1"), TRAINER),
+    "executor": Reader("towel/study.yaml", ("run", "towel"), EXECUTOR),
 }

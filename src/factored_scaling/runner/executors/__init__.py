@@ -6,16 +6,19 @@ without one. The class is called with the resources that were asked for as keywo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from factored_scaling.backends import Backend
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.plugins import Registry
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.queue import RunQueue
+from factored_scaling.store.documents import JOBS
 
 EXECUTORS = Registry(
     "factored_scaling.executors",
@@ -51,8 +54,8 @@ class Job:
 class Executor(Protocol):
     """Starts workers and waits for them.
 
-    `detaches = True` says that workers go on when the command that started them ends; `device` is where networks are
-    trained by default.
+    Optional: `device`, where networks are trained by default. An executor whose workers go on when the command that
+    started them ends is a `DetachedExecutor`.
     """
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
@@ -64,10 +67,74 @@ class Executor(Protocol):
         ...
 
 
+@runtime_checkable
+class DetachedExecutor(Protocol):
+    """An executor whose workers go on without the command that started them."""
+
+    def count(self, job: Job, waiting: int, workers: int | None) -> int:
+        """How many workers to start for `waiting` runs; `workers` is what the user asked for."""
+        ...
+
+    def submit(self, job: Job, workers: int) -> object:
+        """Start the workers and return."""
+        ...
+
+    def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
+        """Start the workers and follow their runs until none is left; False when interrupted, which stops no worker."""
+        ...
+
+    @staticmethod
+    def cancel(submission: Mapping[str, Any]) -> None:
+        """End the workers of a submission, which is the body of its document of the kind JOBS."""
+        ...
+
+
+def executor_settings(
+    declared: Mapping[str, Any], kind: str | None, workers: int | None, resources: Mapping[str, Any]
+) -> tuple[str, int | None, dict[str, Any]]:
+    """The executor's name, the number of workers and its resources.
+
+    `declared` are the settings of study.yaml. What is given besides replaces them; another `kind` replaces all.
+    """
+    name = declared.get("kind", "local") if kind is None else kind
+    settings = {key: value for key, value in declared.items() if key != "kind"} if name == declared.get("kind") else {}
+    settings |= {key: value for key, value in resources.items() if value is not None}
+    usual = settings.pop("workers", None)
+    return name, workers or usual, settings
+
+
 def make_executor(name: str, resources: Mapping[str, Any]) -> Executor:
     """The executor of this name, given the resources that were asked for."""
-    found = EXECUTORS.load(name, UnknownExecutor, "executor")
+    found = executor_class(name)
+    takes = inspect.signature(found).parameters.values()
+    known = [one.name for one in takes if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    unknown = [key for key in resources if key not in known]
+    if unknown and not any(one.kind == one.VAR_KEYWORD for one in takes):
+        what = f"executor {name!r} does not take {_and(unknown)}"
+        hint = f"it takes {_and(known)}" if known else "`--on slurm` and `--on ray` take resources"
+        raise InvalidInput(what, where=f"executor.{unknown[0]}", hint=hint)
     try:
         return cast(Executor, found(**resources))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInput(f"executor {name!r} does not take these resources ({error})", where="executor") from None
+
+
+def cancel_jobs(queue: RunQueue) -> list[str]:
+    """Cancel what was submitted to schedulers for a study; returns the jobs, such as `slurm 17`."""
+    cancelled = []
+    for row in queue.store.documents(queue.id, JOBS):
+        if not row.body.get("cancelled"):
+            executor_class(row.body["executor"]).cancel(row.body)
+            queue.store.put_document(queue.id, JOBS, row.key, {**row.body, "cancelled": True})
+            ids = sorted({id_.partition("_")[0] for id_ in row.body["ids"]})
+            cancelled.append(f"{row.body['executor']} {', '.join(ids)}")
+    return cancelled
+
+
+def executor_class(name: str) -> Any:
+    """The class of this name."""
+    return EXECUTORS.load(name, UnknownExecutor, "executor")
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

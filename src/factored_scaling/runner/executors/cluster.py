@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.core.checks import real, shown
 from factored_scaling.errors import FscError, InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, RunEnded, Warned
 from factored_scaling.runner.executors import Job
-from factored_scaling.runner.remote import write_job
+from factored_scaling.runner.queue import RunQueue
+from factored_scaling.runner.remote import REASON, write_job
 from factored_scaling.store import Store
 from factored_scaling.store.documents import JOBS
 
@@ -26,7 +28,7 @@ NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "
 def prepare(job: Job, name: str) -> Path:
     """Make the folder of a submission, with the file that its workers read; returns the folder."""
     if job.backend is not None:
-        hint = "give a backend by name, or `package.module:Class`"
+        hint = "give a backend by name or `package.module:Class`, or executor='local'"
         raise InvalidInput("a function or an object cannot travel to other machines", where="executor", hint=hint)
     check_shared(job)
     folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -34,6 +36,23 @@ def prepare(job: Job, name: str) -> Path:
     options = replace(job.options, idle_seconds=LINGER * job.options.lease_seconds)
     write_job(replace(job, options=options), folder / "job.json")
     return folder
+
+
+def amount(value: object, name: str, least: float = 0.0) -> float:
+    """A number of things that a worker gets."""
+    number = real(value)
+    if number is None or not number >= least:
+        raise InvalidInput(f"expected a number of at least {least:g}, not {shown(value)}", where=f"executor.{name}")
+    return number
+
+
+def further(resources: object) -> dict[str, Any]:
+    """Resources that only the cluster knows."""
+    if resources is None:
+        return {}
+    if not isinstance(resources, Mapping):
+        raise InvalidInput(f"expected a mapping, not {shown(resources)}", where="executor.resources")
+    return dict(resources)
 
 
 def check_shared(job: Job) -> None:
@@ -65,11 +84,13 @@ def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
         store.put_document(job.study_id, JOBS, folder.name, entry)
 
 
-def follow(job: Job, on_event: Callable[[Event], None], over: Callable[[], str | None], look: float = LOOK) -> bool:
-    """Report runs as they end, until none is left; False when interrupted, which stops no worker.
+def follow(
+    job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None], look: float = LOOK
+) -> bool:
+    """Report runs as they end, until none is left or workers were asked to stop; False when interrupted.
 
-    `over` says why no worker is left, or None while there are some. Where the scheduler or the database cannot be
-    reached, that is a warning: workers go on.
+    An interrupt stops no worker. `folder` is that of the submission. `over` says why no worker is left, or None while
+    there are some. Where the scheduler or the database cannot be reached, that is a warning: workers go on.
     """
     states: dict[int, str] = {}
     warned = ""
@@ -77,25 +98,31 @@ def follow(job: Job, on_event: Callable[[Event], None], over: Callable[[], str |
         while True:
             try:
                 reason = over()
-                left = _report(job, states, on_event)
+                left, ending = _report(job, states, on_event)
             except FscError as error:
                 if str(error) != warned:
                     warned = str(error)
                     on_event(Warned(f"{error}; the workers go on"))
                 time.sleep(5 * look)
                 continue
-            if not left:
+            if not left or (reason is not None and ending):
                 return True
             if reason is not None:
-                raise RunFailed(f"{reason}; {left} runs are not done", hint=f"logs are in {job.folder / 'jobs'}")
+                said = folder / REASON
+                reason += f": {said.read_text(encoding='utf-8').strip()}" if said.exists() else ""
+                raise RunFailed(f"{reason}; {left} runs are not done", hint=f"logs are in {folder}")
             time.sleep(look)
     except KeyboardInterrupt:
         return False
 
 
-def _report(job: Job, states: dict[int, str], on_event: Callable[[Event], None]) -> int:
-    """Report what changed since the last look; returns how many runs are left."""
+def _report(job: Job, states: dict[int, str], on_event: Callable[[Event], None]) -> tuple[int, bool]:
+    """Report what changed since the last look.
+
+    Returns how many runs are left, and whether workers have reason to leave them: a stop, or failures of the others.
+    """
     with Store.open(job.address, create=False) as store:
+        stop = RunQueue(store, job.study_id).stop_requested()
         outline = store.outline(job.study_id)
         changed = [run for run in outline if states and states.get(run.id) != run.state]
         failed = [run.id for run in changed if run.state == "failed"]
@@ -104,4 +131,5 @@ def _report(job: Job, states: dict[int, str], on_event: Callable[[Event], None])
         if run.state == "done" or run.state == "trained" or run.state == "failed":
             on_event(RunEnded(run.id, run.state, errors.get(run.id, "")))
     states.update({run.id: run.state for run in outline})
-    return sum(run.state in ("pending", "running") for run in outline)
+    left = sum(run.state in ("pending", "running") for run in outline)
+    return left, stop is not None or any(run.state == "failed" for run in outline)

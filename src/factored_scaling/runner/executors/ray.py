@@ -6,9 +6,12 @@ It goes on when the command that started it ends. A task whose node fails is sta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +21,7 @@ from typing import Any
 from factored_scaling.errors import InvalidInput
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import follow, prepare, record
+from factored_scaling.runner.executors.cluster import amount, follow, further, prepare, record
 from factored_scaling.runner.remote import Worker
 
 USUAL = 8  # workers, where the user does not say
@@ -32,8 +35,6 @@ class RayExecutor:
     cluster's own, such as `{"a100": 1}`.
     """
 
-    detaches = True
-
     def __init__(
         self,
         *,
@@ -42,35 +43,31 @@ class RayExecutor:
         memory: float | None = None,
         resources: Mapping[str, Any] | None = None,
         address: str | None = None,
-        detach: bool = False,
     ) -> None:
         self.device = "cuda" if gpus else None
-        self._detach = detach
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        self._options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
+        self._options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
         if memory is not None:
-            self._options["memory"] = int(memory * 2**30)
+            self._options["memory"] = int(amount(memory, "memory") * 2**30)
         if resources:
-            self._options["resources"] = {name: float(amount) for name, amount in resources.items()}
+            self._options["resources"] = {name: float(value) for name, value in further(resources).items()}
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """As many as asked for, no more than there is work for."""
         return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Start the driver and follow the runs; interrupted or detached, the tasks go on."""
-        driver = self.submit(job, workers)
-        if self._detach:
-            return False
+        """Start the driver and follow the runs; interrupted, the tasks go on."""
+        folder, driver = self.submit(job, workers)
 
         def over() -> str | None:
             code = driver.poll()
             return None if code is None else f"the driver of the Ray tasks ended with exit code {code}"
 
-        return follow(job, on_event, over)
+        return follow(job, folder, on_event, over)
 
-    def submit(self, job: Job, workers: int) -> subprocess.Popen[bytes]:
-        """Start the driver of the tasks."""
+    def submit(self, job: Job, workers: int) -> tuple[Path, subprocess.Popen[bytes]]:
+        """Start the driver of the tasks; returns the folder of its log and the process."""
         try:
             import ray  # noqa: F401
         except ImportError:
@@ -81,9 +78,22 @@ class RayExecutor:
         (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
         command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
         with (folder / "driver.log").open("wb") as log:
-            driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
+            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
-        return driver
+        return folder, driver
+
+    @staticmethod
+    def cancel(submission: Mapping[str, Any]) -> None:
+        """End the driver of a submission, and with it the tasks."""
+        if submission["host"] != socket.gethostname():
+            what = f"the driver of the Ray tasks runs on {submission['host']}"
+            raise InvalidInput(what, hint="cancel there; without --cancel, workers end by themselves")
+        for id_ in submission["ids"]:
+            # the number may belong to another process by now
+            with contextlib.suppress(OSError):
+                if submission["logs"].encode() in Path(f"/proc/{id_}/cmdline").read_bytes():
+                    os.kill(int(id_), signal.SIGTERM)
 
 
 def drive(folder: Path) -> int:
@@ -109,8 +119,7 @@ def _task(path: str) -> str:
     """One task: a worker process until no run is left."""
     import ray
 
-    os.environ["FSC_RAY_TASK"] = f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}"
-    return Worker(path, "FSC_RAY_TASK")()
+    return Worker(path, f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}")()
 
 
 if __name__ == "__main__":

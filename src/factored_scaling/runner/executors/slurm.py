@@ -6,12 +6,13 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import follow, prepare, record
+from factored_scaling.runner.executors.cluster import amount, follow, further, prepare, record
 from factored_scaling.runner.remote import PATIENCE, Worker
 
 WARNING = 2 * PATIENCE  # seconds before the time limit at which Slurm warns a job
@@ -27,51 +28,48 @@ class SlurmExecutor:
     options of sbatch, such as `{"constraint": "a100"}`.
     """
 
-    detaches = True
-
     def __init__(
         self,
         *,
         gpus: float = 0,
-        cpus: int = 1,
+        cpus: float = 1,
         memory: float | None = None,
         time: str | int = "04:00:00",
         partition: str | None = None,
         resources: Mapping[str, Any] | None = None,
-        detach: bool = False,
     ) -> None:
+        gpus, cpus = amount(gpus, "gpus"), amount(cpus, "cpus", 1)
         if gpus != int(gpus):
             hint = "a worker with one GPU trains several runs at once: --together"
             raise InvalidInput(f"Slurm gives whole GPUs, not {gpus:g}", where="gpus", hint=hint)
+        limit = minutes(time)
         self.device = "cuda" if gpus else None
-        self._detach = detach
         self._parameters: dict[str, Any] = {
-            "timeout_min": minutes(time),
+            "timeout_min": limit,
             "cpus_per_task": int(cpus),
-            "slurm_signal_delay_s": int(WARNING),
+            "slurm_signal_delay_s": int(min(WARNING, 60 * limit / 2)),
             "slurm_array_parallelism": MOST_RUNNING,
-            "slurm_additional_parameters": {"requeue": True, **(resources or {})},
+            "slurm_stderr_to_stdout": True,
+            "slurm_additional_parameters": {"requeue": True, **further(resources)},
         }
         if gpus:
             self._parameters["gpus_per_node"] = int(gpus)
         if memory is not None:
-            self._parameters["mem_gb"] = memory
+            self._parameters["mem_gb"] = amount(memory, "memory")
         if partition is not None:
-            self._parameters["slurm_partition"] = partition
+            self._parameters["slurm_partition"] = str(partition)
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """As many as asked for, no more than there is work for."""
         return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Submit the jobs and follow the runs; interrupted or detached, the jobs go on."""
-        ids = self.submit(job, workers)
-        if self._detach:
-            return False
-        return follow(job, on_event, lambda: None if alive(ids) else "no Slurm job of this study is left")
+        """Submit the jobs and follow the runs; interrupted, the jobs go on."""
+        folder, ids = self.submit(job, workers)
+        return follow(job, folder, on_event, lambda: None if alive(ids) else "no Slurm job of this study is left")
 
-    def submit(self, job: Job, workers: int) -> list[str]:
-        """Submit an array of jobs; returns their ids."""
+    def submit(self, job: Job, workers: int) -> tuple[Path, list[str]]:
+        """Submit an array of jobs; returns the folder of their logs and their ids."""
         if shutil.which("sbatch") is None:
             raise InvalidInput("no `sbatch` here", where="executor", hint="run this on a login node of the cluster")
         try:
@@ -82,16 +80,26 @@ class SlurmExecutor:
             raise InvalidInput("executor slurm needs submitit", where="executor", hint=hint) from None
         folder = prepare(job, "slurm")
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=100_000)
-        executor.update_parameters(name=f"fsc-{job.study_id}", **self._parameters)
+        name = f"fsc-{folder.name}"
+        executor.update_parameters(name=name, **self._parameters)
         try:
             with executor.batch():
-                jobs = [executor.submit(Worker(str(folder / "job.json"), "SLURM_JOB_ID")) for _ in range(workers)]
+                jobs = [executor.submit(Worker(str(folder / "job.json"))) for _ in range(workers)]
         except FailedJobError as error:
             reason = last_line(str(error))
             raise RunFailed(f"Slurm refused the jobs: {reason}", hint="`sinfo` lists partitions and limits") from None
         ids = [str(one.job_id) for one in jobs]
-        record(job, folder, {"executor": "slurm", "ids": ids})
-        return ids
+        record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
+        return folder, ids
+
+    @staticmethod
+    def cancel(submission: Mapping[str, Any]) -> None:
+        """Cancel the jobs of a submission, queued and running."""
+        # with the name: a cluster that was set up anew gives numbers again
+        ids = sorted({id_.partition("_")[0] for id_ in submission["ids"]})
+        done = _ask("scancel", f"--name={submission['name']}", *ids)
+        if done.returncode and "Invalid job id" not in done.stderr:
+            raise RunFailed(f"Slurm did not cancel the jobs ({last_line(done.stderr)})")
 
 
 def minutes(time: str | int) -> int:
@@ -121,13 +129,6 @@ def alive(ids: Sequence[str]) -> list[str]:
     if done.returncode and "Invalid job id" not in done.stderr:
         raise RunFailed(f"Slurm cannot be reached ({last_line(done.stderr)})")
     return [line for line in done.stdout.splitlines() if line.strip()]
-
-
-def cancel(ids: Sequence[str]) -> None:
-    """Cancel jobs, queued and running."""
-    done = _ask("scancel", *sorted({id_.partition("_")[0] for id_ in ids}))
-    if done.returncode and "Invalid job id" not in done.stderr:
-        raise RunFailed(f"Slurm did not cancel the jobs ({last_line(done.stderr)})")
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

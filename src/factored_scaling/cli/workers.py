@@ -1,0 +1,136 @@
+"""fsc stop, and what `fsc runs` shows of workers: who has which run, where the logs are, how far they are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from factored_scaling.cli.show import say
+from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.errors import StoreError, hide_passwords, printable
+
+if TYPE_CHECKING:
+    from factored_scaling.store import RunRow, State
+    from factored_scaling.study import Study
+
+STATES: tuple[State, ...] = ("done", "trained", "running", "pending", "failed")
+LOOK = 2.0  # seconds between two looks of --watch
+MOST_SHOWN = 24  # runs at work that --watch shows
+
+
+@click.command("stop")
+@study_argument
+@click.option("--now", is_flag=True, help="At the next safe point: runs are given back and go on from there later.")
+@click.option("--cancel", is_flag=True, help="Also cancel the jobs of the scheduler, those that wait included.")
+def stop_command(study: str, now: bool, cancel: bool) -> None:
+    """End the study's workers, on this machine and on others, after the runs that they have.
+
+    `fsc run` starts workers again; runs that were given back go on from their resume points.
+
+    \b
+    fsc stop my-study
+    fsc stop my-study --now
+    fsc stop my-study --cancel
+    """
+    with Target.parse(study).study() as opened:
+        cancelled = opened.stop(now=now, cancel=cancel)
+        running = sum(run.state == "running" for run in opened.store.outline(opened.id))
+    runs = "1 run is" if running == 1 else f"{running} runs are"
+    if not running:
+        say("no run is under way; workers end")
+    elif now or cancel:
+        say(f"{runs} under way; workers give them back at the next safe point and end")
+    else:
+        say(f"{runs} under way; workers end after them (`fsc stop {study} --now` does not wait)")
+    for job in cancelled:
+        say(f"cancelled: {job}")
+    say(f"`fsc run {study}` goes on from there")
+
+
+def watch(study: Study, folder: Path) -> None:
+    """Show how far the runs are, again and again until none is left; Ctrl-C ends this and no worker."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console, shown, failed = Console(highlight=False), "", set[int]()
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            try:
+                runs = study.runs()
+                summary, lines = _summary(study, runs), work_lines(study, folder, runs)
+            except StoreError as error:  # the server may be away for a moment
+                runs, summary, lines = [], f"{error}; waiting", []
+            if console.is_terminal:
+                text = printable(hide_passwords("\n".join([summary, *lines[:MOST_SHOWN]])))
+                live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            elif summary != shown:
+                say(summary)
+                shown = summary
+            for run in runs:
+                if run.state == "failed" and run.id not in failed:
+                    failed.add(run.id)
+                    say(failure(run))
+            if runs and not any(run.state in ("pending", "running") for run in runs):
+                break
+            try:
+                time.sleep(LOOK)
+            except KeyboardInterrupt:
+                break
+    if console.is_terminal:
+        say(summary)
+
+
+def _summary(study: Study, runs: Sequence[RunRow]) -> str:
+    from factored_scaling.web.overview import duration_words, time_left
+
+    left = time_left(runs, time.time())
+    words = f"; about {duration_words(left.seconds)} left" if left is not None else ""
+    return f"{study.spec.name}: {count_states(runs)}{words}"
+
+
+def count_states(runs: Sequence[RunRow]) -> str:
+    """`3 done, 1 running, 6 pending`"""
+    counts = Counter(run.state for run in runs)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+
+
+def failure(run: RunRow) -> str:
+    """A line about a run that failed."""
+    return f"run {run.id} failed: {((run.error or '').splitlines() or ['no reason was given'])[-1]}"
+
+
+def work_lines(study: Study, folder: Path, runs: Sequence[RunRow]) -> list[str]:
+    """A line for each of these runs that somebody works on: who, since when, and where the logs are."""
+    from factored_scaling.runner.options import run_folder
+    from factored_scaling.store.documents import JOBS
+    from factored_scaling.web.overview import duration_words, is_alive
+
+    now, lines = time.time(), list[str]()
+    running = [run for run in runs if run.state == "running"]
+    submissions = [row.body for row in study.store.documents(study.id, JOBS)] if running else []
+    for run in running:
+        since = duration_words(now - run.started) if run.started is not None and now > run.started else "0 s"
+        state = f"for {since}" if is_alive(run, now) else "no heartbeat any more, its run comes back"
+        own, job = run_folder(folder, run.digest) / "log.txt", job_log(run.worker or "", submissions)
+        logs = [f"log: {own}"] * own.exists() + [f"job: {job}"] * bool(job)
+        where = f"; {', '.join(logs)}" if logs else ""
+        lines.append(f"run {run.id}: {run.worker or 'somebody'}, {state}{where}")
+    return lines
+
+
+def job_log(worker: str, submissions: Sequence[Mapping[str, Any]]) -> str:
+    """The scheduler's log of the job that a worker's name begins with; empty where it is unknown."""
+    kind, _, id_ = worker.partition(" ")[0].partition(":")
+    for body in reversed(submissions):
+        folder = Path(str(body.get("logs", "")))
+        if kind == "slurm" and id_ in body.get("ids", ()):
+            return str(folder / f"{id_}_0_log.out")
+        if kind == "ray" and body.get("executor") == "ray":
+            return str(folder / "driver.log")
+    return ""

@@ -32,7 +32,7 @@ quickstart: $(RUNS)
 	$(BIN)/fsc quickstart
 	@echo "fsc is in $(BIN): \`source $(BIN)/activate\` puts it on the PATH of this shell"
 
-# Everything: style, types, package boundaries, all tests. As root on Debian, PostgreSQL, a software renderer
+# Everything: style, types, package boundaries, all tests. As root on Debian, PostgreSQL, Slurm, a software renderer
 # and a browser are installed when they are missing; elsewhere their tests are skipped, except with CI=true, where they fail.
 test: setup lint
 	scripts/renderer-for-tests || true

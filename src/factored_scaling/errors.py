@@ -115,6 +115,10 @@ class StoreError(FscError):
     """The durable record is unreadable, locked, or of a version this release does not know."""
 
 
+class StoreUnreachable(StoreError):
+    """The database's server does not answer, or ended the connection; it may be back in a moment."""
+
+
 class CheckpointError(FscError):
     """A checkpoint is missing, cut short, or not what its own description says."""
 

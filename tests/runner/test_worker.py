@@ -457,5 +457,4 @@ def test_a_run_that_gets_further_may_lose_any_number_of_workers(tmp_path: Path) 
         group = _Group(study, Lab(TASK, tmp_path, image_size=32), QuietLine(), WorkOptions())
         run = study.take(first.id)
         assert [attempt.outcome for attempt in study.store.attempts(first.id)].count("lost") == 6
-        with _member(run, tmp_path) as member:
-            assert group.deaths(member) == 2
+        assert group.deaths(_member(run, tmp_path)) == 2

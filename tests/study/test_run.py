@@ -168,3 +168,19 @@ def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
     states = [run.state for run in study.runs()]
     assert states.count("done") in (1, 2)
     assert states.count("pending") == len(states) - states.count("done")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_the_reason_why_a_run_failed(study: Study, tmp_path: Path) -> None:
+    for run in study.runs():
+        log = tmp_path / "runs" / run.digest / "log.txt"
+        log.parent.mkdir(parents=True)
+        log.symlink_to("/dev/full")
+
+    def write(run: Run) -> float:
+        Path("/dev/full").write_text("a checkpoint")
+        return 0.5
+
+    with pytest.raises(RunFailed, match="No space left on device"):
+        study.run(write, attempts=1)
+    assert "running" not in {run.state for run in study.runs()}

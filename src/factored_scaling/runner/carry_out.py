@@ -9,16 +9,16 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from factored_scaling.backends import Backend, Context, Embeddings
 from factored_scaling.core.proxy import nearest_means
 from factored_scaling.core.trials import Measurement, Trial
-from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed
+from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed, StoreUnreachable
 from factored_scaling.progress import PREPARING
 from factored_scaling.runner.events import RunEnded, RunProgress, Stage
 from factored_scaling.runner.line import Line, Stopped
@@ -30,6 +30,7 @@ from factored_scaling.store.documents import SIMILARITY, TRAINED
 CHUNK = 256  # trials that are recorded together
 MOST_DEATHS = 5
 ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
+STORE_PATIENCE = 300.0  # seconds that a worker waits for a database's server before it gives its results up
 LOG = " (log: "  # between the reason of a failure and the path of its log
 
 
@@ -49,7 +50,7 @@ def carry_out_together(
     """
     home: Path = folder if folder is not None else backend.folder  # type: ignore[attr-defined]
     with ExitStack() as stack:
-        members = [stack.enter_context(_member(run, home)) for run in runs]
+        members = [_member(run, home) for run in runs]
         group = _Group(queue, backend, line, options)
         stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
         try:
@@ -71,23 +72,20 @@ class _Member:
 
     run: Run
     folder: Path
-    log: TextIO
     closed: bool = False  # done, failed or with somebody else
     lost: bool = False  # the lease was
 
     def write(self, text: str) -> None:
-        self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        self.log.flush()
+        with suppress(OSError), (self.folder / "log.txt").open("a", encoding="utf-8") as log:  # the disk may be full
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 
-@contextmanager
-def _member(run: Run, folder: Path) -> Iterator[_Member]:
+def _member(run: Run, folder: Path) -> _Member:
     place = run_folder(folder, run.spec.digest)
     place.mkdir(parents=True, exist_ok=True)
-    with (place / "log.txt").open("a", encoding="utf-8") as log:
-        member = _Member(run, place, log)
-        member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
-        yield member
+    member = _Member(run, place)
+    member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
+    return member
 
 
 class _Group:
@@ -119,6 +117,8 @@ class _Group:
                 member.write(str(error))
                 member.closed = True
             parts = [group]
+        except StoreUnreachable:  # no fault of the run
+            raise
         except Exception as error:
             group = [member for member in group if not member.closed]
             for member in group:
@@ -236,7 +236,7 @@ class _Group:
 
     def _record(self, member: _Member, trials: Sequence[Trial], policy: str | None) -> None:
         with _noticing(member):
-            self.queue.record(member.run.id, trials, policy)
+            self._patiently(lambda: self.queue.record(member.run.id, trials, policy))
 
     def _conclude(
         self,
@@ -247,11 +247,25 @@ class _Group:
         waits: bool = False,
     ) -> None:
         with _noticing(member):
-            self.queue.conclude(member.run.id, trials, means, documents, waits)
+            self._patiently(lambda: self.queue.conclude(member.run.id, trials, means, documents, waits))
         member.closed = True
         note = "waits for trials" if waits else ""
         member.write(note or "done")
         self.line.say(RunEnded(member.run.id, "trained" if waits else "done", note))
+
+    def _patiently(self, call: Callable[[], object]) -> None:
+        """Write to the store; while its server is away, wait. What was stored counts once."""
+        until = time.monotonic() + STORE_PATIENCE
+        while True:
+            try:
+                call()
+            except StoreUnreachable:
+                if time.monotonic() > until:
+                    raise
+                self.line.check()
+                time.sleep(1)
+            else:
+                return
 
     def _context(self, stage: Stage, group: Sequence[_Member], run: Run | None = None) -> Context:
         """The context of a stage of the group; for one `run` of it, with what only that run has."""
@@ -279,7 +293,7 @@ class _Group:
         member.closed = True
         message = f"{reason}{LOG}{folder / 'log.txt'})"
         try:
-            self.queue.fail(run.id, message)
+            self._patiently(lambda: self.queue.fail(run.id, message))
         except LeaseLost as lost:
             member.write(str(lost))
             return

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from factored_scaling.errors import FscError, InvalidInput, StoreError, StudyMissing, hide_passwords, installs
+from factored_scaling.errors import (
+    FscError,
+    InvalidInput,
+    StoreError,
+    StoreUnreachable,
+    StudyMissing,
+    hide_passwords,
+    installs,
+)
 
 Clock = Callable[[], float]
 
@@ -146,8 +154,11 @@ def _plain_error(error: Exception, place: str) -> FscError:
     said = str(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     for words, what, hint in _TROUBLE:
         if words in said.lower():
-            return StoreError(what, where=place, hint=hint)
+            kind = StoreUnreachable if words == "connection failed" else StoreError
+            return kind(what, where=place, hint=hint)
     first = next(iter(said.strip().splitlines()), type(error).__name__)
+    if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):
+        return StoreUnreachable(f"the database's server does not answer: {first}", where=place)
     return StoreError(f"the database refused: {first}", where=place)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from factored_scaling.runner.remote import REASON, write_job
 from factored_scaling.store import Store
 from factored_scaling.store.documents import JOBS
 
+USUAL = 8  # workers, where the user does not say
 LOOK = 2.0  # seconds between two looks at the runs
 LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker's run comes back to somebody
 # File systems on which SQLite's locks do not hold between machines.
@@ -31,7 +32,7 @@ def prepare(job: Job, name: str) -> Path:
         hint = "give a backend by name or `package.module:Class`, or executor='local'"
         raise InvalidInput("a function or an object cannot travel to other machines", where="executor", hint=hint)
     check_shared(job)
-    folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     folder.mkdir(parents=True)
     options = replace(job.options, idle_seconds=LINGER * job.options.lease_seconds)
     write_job(replace(job, options=options), folder / "job.json")

@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, installs, one_line
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import amount, follow, further, prepare, record
-from factored_scaling.runner.remote import Worker
+from factored_scaling.runner.executors.cluster import USUAL, amount, follow, further, prepare, record
+from factored_scaling.runner.remote import REASON, Worker
 
-USUAL = 8  # workers, where the user does not say
+_DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
 
 
 class RayExecutor:
@@ -64,15 +64,18 @@ class RayExecutor:
             code = driver.poll()
             return None if code is None else f"the driver of the Ray tasks ended with exit code {code}"
 
-        return follow(job, folder, on_event, over)
+        complete = follow(job, folder, on_event, over)
+        if complete:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(10)
+        return complete
 
     def submit(self, job: Job, workers: int) -> tuple[Path, subprocess.Popen[bytes]]:
         """Start the driver of the tasks; returns the folder of its log and the process."""
         try:
             import ray  # noqa: F401
         except ImportError:
-            hint = "pip install 'factored-scaling[ray]'"
-            raise InvalidInput("executor ray needs Ray", where="executor", hint=hint) from None
+            raise InvalidInput("executor ray needs Ray", where="executor", hint=installs("ray")) from None
         folder = prepare(job, "ray")
         plan = {"address": self._address, "workers": workers, "options": self._options}
         (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -80,6 +83,7 @@ class RayExecutor:
         with (folder / "driver.log").open("wb") as log:
             environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
             driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        _DRIVERS.append(driver)
         record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
         return folder, driver
 
@@ -101,7 +105,12 @@ def drive(folder: Path) -> int:
     import ray
 
     plan = json.loads((folder / "ray.json").read_text(encoding="utf-8"))
-    ray.init(address=plan["address"], namespace="factored-scaling")
+    try:
+        ray.init(address=plan["address"], namespace="factored-scaling")
+    except (OSError, RuntimeError, ValueError) as error:
+        what = f"Ray cannot be reached at {plan['address']} ({one_line(str(error))})"
+        (folder / REASON).write_text(f"{what}\n", encoding="utf-8")
+        raise
     task = ray.remote(**plan["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task)
     waiting = [task.remote(str(folder / "job.json")) for _ in range(plan["workers"])]
     failures = 0

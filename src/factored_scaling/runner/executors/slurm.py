@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.errors import InvalidInput, RunFailed
-from factored_scaling.runner.events import Event
+from factored_scaling.errors import InvalidInput, RunFailed, installs
+from factored_scaling.runner.events import Event, Warned
 from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import amount, follow, further, prepare, record
+from factored_scaling.runner.executors.cluster import USUAL, amount, follow, further, prepare, record
 from factored_scaling.runner.remote import PATIENCE, Worker
 
 WARNING = 2 * PATIENCE  # seconds before the time limit at which Slurm warns a job
 MOST_RUNNING = 256  # jobs of one array that run at once
-USUAL = 8  # workers, where the user does not say
 
 
 class SlurmExecutor:
@@ -66,7 +65,18 @@ class SlurmExecutor:
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
         """Submit the jobs and follow the runs; interrupted, the jobs go on."""
         folder, ids = self.submit(job, workers)
-        return follow(job, folder, on_event, lambda: None if alive(ids) else "no Slurm job of this study is left")
+        told = ""
+
+        def over() -> str | None:
+            nonlocal told
+            jobs = alive(ids)
+            waits = "" if "RUNNING" in [state for state, _ in jobs] else "; ".join(sorted({why for _, why in jobs}))
+            if waits not in ("", "None", "Priority", "Resources", told):
+                on_event(Warned(f"the jobs wait in Slurm's queue: {waits}"))
+            told = waits
+            return None if jobs else "no Slurm job of this study is left"
+
+        return follow(job, folder, on_event, over)
 
     def submit(self, job: Job, workers: int) -> tuple[Path, list[str]]:
         """Submit an array of jobs; returns the folder of their logs and their ids."""
@@ -76,8 +86,7 @@ class SlurmExecutor:
             import submitit
             from submitit.core.utils import FailedJobError
         except ImportError:
-            hint = "pip install 'factored-scaling[slurm]'"
-            raise InvalidInput("executor slurm needs submitit", where="executor", hint=hint) from None
+            raise InvalidInput("executor slurm needs submitit", where="executor", hint=installs("slurm")) from None
         folder = prepare(job, "slurm")
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=100_000)
         name = f"fsc-{folder.name}"
@@ -122,13 +131,14 @@ def minutes(time: str | int) -> int:
     return math.ceil(total)
 
 
-def alive(ids: Sequence[str]) -> list[str]:
-    """Those of the jobs that are queued or running; RunFailed where Slurm does not answer."""
+def alive(ids: Sequence[str]) -> list[tuple[str, str]]:
+    """State and reason of those jobs that are queued or running; RunFailed where Slurm does not answer."""
     arrays = sorted({id_.partition("_")[0] for id_ in ids})
-    done = _ask("squeue", "--noheader", "--format=%A %T", f"--jobs={','.join(arrays)}")
+    done = _ask("squeue", "--noheader", "--format=%T %r", f"--jobs={','.join(arrays)}")
     if done.returncode and "Invalid job id" not in done.stderr:
         raise RunFailed(f"Slurm cannot be reached ({last_line(done.stderr)})")
-    return [line for line in done.stdout.splitlines() if line.strip()]
+    lines = (line.partition(" ") for line in done.stdout.splitlines() if line.strip())
+    return [(state, reason.strip()) for state, _, reason in lines]
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
@@ -139,6 +149,7 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def last_line(text: str) -> str:
-    """The last line with something on it."""
+    """The last line with something on it, of sbatch's own where there are any."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
+    own = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines if line.startswith("sbatch: ")]
+    return (own or lines or ["no reason given"])[-1]

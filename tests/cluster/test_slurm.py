@@ -1,0 +1,211 @@
+"""Workers on a real Slurm cluster: nodes, jobs, workers, the database and the scheduler fail; no trial is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import (
+    LEASE,
+    Rows,
+    Slurm,
+    command,
+    counting,
+    fsc,
+    measuring,
+    outcomes,
+    rows,
+    tabletop,
+    training,
+    until,
+)
+
+from factored_scaling.errors import RunFailed
+from factored_scaling.runner.events import Warned
+from factored_scaling.store.documents import JOBS
+from factored_scaling.study import Study
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+ON = ("--on", "slurm", "--time", "00:20:00", "--lease", LEASE)
+
+
+def all_done(study: Study) -> bool | None:
+    return all(run.state == "done" for run in study.runs()) or None
+
+
+def test_nodes_die_in_mid_training_and_in_mid_evaluation(tmp_path: Path, slurm: Slurm, tabletop_rows: Rows) -> None:
+    with tabletop(tmp_path) as study:
+        assert "workers go on" in fsc("run", tmp_path, *ON, "--workers", "3", "--detach")
+        first = until(training(study, tmp_path), "a run is trained")
+        assert str(first.worker).startswith("slurm:")
+        listed = fsc("runs", tmp_path)
+        found = re.search(rf"run {first.id}: {first.worker}, for .*; log: (\S+), job: (\S+)", listed)
+        assert found, listed
+        assert "attempt 1" in Path(found[1]).read_text()
+        assert "submitit" in Path(found[2]).read_text()
+        one = slurm.node_of(first.worker)
+        slurm.script("node-down", one)
+        two = until(lambda: _node_measuring(study, slurm, one), "another run is measured")
+        slurm.script("node-down", two)
+        for node in (one, two):
+            slurm.script("node-up", node)
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert outcomes(study).count("lost") >= 2
+
+
+def _node_measuring(study: Study, slurm: Slurm, dead: str) -> str | None:
+    run = measuring(study)()
+    node = slurm.node_of(run.worker) if run is not None else dead
+    return node if node != dead else None
+
+
+def test_a_job_is_queued_again_and_one_that_is_signalled_continues_at_the_saved_update(
+    tmp_path: Path, slurm: Slurm, tabletop_rows: Rows
+) -> None:
+    with tabletop(tmp_path) as study:
+        fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
+        job = slurm.jobs()[0].split()[0]
+        first = until(training(study, tmp_path), "a run is trained")
+        place = tmp_path / "runs" / first.digest
+        slurm.ask("scancel", "--signal=USR2", job)  # what comes before the time limit, and before preemption
+        until(lambda: "stopped" in (place / "log.txt").read_text() or None, "the run is given back")
+        saved = max(int(path.stem.removeprefix("resume-")) for path in place.glob("resume-*.json"))
+        assert 200 <= saved < 400
+        until(lambda: study.store.run(first.id).attempts == 2 or None, "the job starts again")
+        begins = until(lambda: re.findall(r"train (\d+) of 400", _log(tmp_path)) or None, "it trains again")
+        assert saved < int(begins[0]) <= saved + 20
+        slurm.ask("scontrol", "requeue", job)
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert {"released", "done"} <= set(outcomes(study))
+
+
+def _log(folder: Path) -> str:
+    return "".join(path.read_text() for path in sorted(folder.glob("jobs/*/*_log.out")))
+
+
+def test_a_killed_worker_and_an_unreachable_scheduler_stop_nobody(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    events: list[Any] = []
+    with counting(tmp_path, updates=100) as study:
+        follower = threading.Thread(
+            target=lambda: Study.open(tmp_path / "study.db").run(
+                executor="slurm", workers=2, time="00:20:00", lease_seconds=4.0, on_event=events.append
+            )
+        )
+        follower.start()
+        first = until(training(study, tmp_path), "a run is trained")
+        os.kill(int(str(first.worker).rpartition(":")[2]), signal.SIGKILL)
+        slurm.script("controller-down")
+        until(lambda: any("Slurm cannot be reached" in str(event) for event in events) or None, "the follower says so")
+        slurm.script("controller-up")
+        follower.join(200)
+        assert not follower.is_alive()
+        assert rows(study) == counting_rows
+        assert "lost" in outcomes(study)
+        assert "the worker was killed by signal 9; another one starts" in _log(tmp_path)
+        steps = (tmp_path / "runs" / first.digest / "steps.txt").read_text().split()[1::2]
+        assert int(steps[1]) > 0  # the second process went on where the first was
+        assert [event for event in events if isinstance(event, Warned)]
+
+
+def test_the_database_restarts_twice(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows, postgres: tuple[str, Callable[[], None]]
+) -> None:
+    address, restart = postgres
+    with counting(tmp_path, address) as study:
+        study.run(executor="slurm", workers=2, time="00:20:00", lease_seconds=4.0, folder=tmp_path, detach=True)
+        until(training(study, tmp_path), "a run is trained")
+        restart()
+        until(measuring(study), "a run is measured")
+        restart()
+        until(lambda: all_done(study), "all runs are done")
+        assert rows(study) == counting_rows
+        assert "failed" not in outcomes(study)
+
+
+def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    with counting(tmp_path) as study:
+        follower = subprocess.Popen(
+            command("run", tmp_path, *ON, "--workers", "1"), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        first = until(training(study, tmp_path), "a run is trained")
+        follower.send_signal(signal.SIGINT)
+        _, said = follower.communicate(timeout=60)
+        assert follower.returncode == 130, said
+        assert f"workers go on: `fsc runs {tmp_path} --watch` follows them, `fsc stop {tmp_path}` ends them" in said
+        assert slurm.jobs()
+        assert study.stop_requested() is None
+        assert "1 run is under way; workers end after them" in fsc("stop", tmp_path)
+        until(lambda: not slurm.jobs() or None, "the job ends")
+        assert study.store.run(first.id).state == "done"
+        assert sorted(run.state for run in study.runs()) == ["done", "pending", "pending"]
+
+        fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
+        second = until(training(study, tmp_path), "another run is trained")
+        assert "at the next safe point" in fsc("stop", tmp_path, "--now")
+        until(lambda: not slurm.jobs() or None, "the job ends")
+        assert study.store.run(second.id).state == "pending"
+        assert "released" in outcomes(study)
+
+        # one of these waits in the queue: a node has two cores
+        fsc("run", tmp_path, *ON, "--workers", "2", "--cpus", "2", "--resources", "nodelist=n1", "--detach")
+        until(training(study, tmp_path), "it is trained again")
+        answer = fsc("stop", tmp_path, "--cancel")
+        assert re.search(r"cancelled: slurm \d+", answer), answer
+        until(lambda: not slurm.jobs() or None, "the jobs are gone")
+        until(lambda: all(run.state != "running" for run in study.runs()) or None, "the runs are given back")
+        assert fsc("stop", tmp_path, "--cancel").count("cancelled") == 0
+        study.run(workers=1)  # on this machine, from where they are
+        assert rows(study) == counting_rows
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"partition": "refuses"}, "Required partition not available"),
+        ({"partition": "nowhere"}, "Invalid partition name specified"),
+        ({"gpus": 1}, "Invalid generic resource"),
+        ({"resources": {"qos": "x", "no-such-option": 1}}, "no-such-option"),
+    ],
+)
+def test_a_queue_that_refuses_the_jobs_is_one_sentence(
+    tmp_path: Path, slurm: Slurm, given: dict[str, Any], reason: str
+) -> None:
+    with counting(tmp_path) as study:
+        with pytest.raises(RunFailed, match="Slurm refused the jobs: ") as error:
+            study.run(executor="slurm", device="cpu", **given)
+        assert reason in str(error.value)
+        assert {run.state for run in study.runs()} == {"pending"}
+        assert not study.store.documents(study.id, JOBS)
+
+
+def test_jobs_that_wait_and_workers_of_another_version_are_told(
+    tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, Warned):
+            heard.append(event.message)
+            raise KeyboardInterrupt
+
+    with counting(tmp_path) as study:
+        with pytest.raises(KeyboardInterrupt):
+            study.run(executor="slurm", partition="waits", on_event=hear)
+        assert heard == ["the jobs wait in Slurm's queue: PartitionDown"]
+        study.stop(cancel=True)
+        monkeypatch.setattr("factored_scaling.runner.remote.__version__", "0.0.1")
+        with pytest.raises(RunFailed, match=r"no Slurm job of this study is left: .* the one that submitted the job"):
+            study.run(executor="slurm", workers=1, time="00:20:00")

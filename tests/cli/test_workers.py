@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,4 +100,22 @@ def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: 
     assert lines[1].endswith("; job: /x/b/driver.log")
     assert "no heartbeat any more" in lines[2]
     assert "slurm:17_2" not in fsc("runs", study, "--state", "pending").stdout
+    opened.close()
+
+
+def test_plan_shows_what_a_cluster_would_take(opened: Study, study: Path, fsc: Fsc) -> None:
+    assert fsc("plan", study, "--on", "slurm", "--workers", "3", "--gpus", "1").stdout == (
+        "7 runs on slurm: 3 jobs with 1 GPU each\n"
+        "no run is finished yet, so nothing is known of the time; `--workers 1` for a first run measures it\n"
+    )
+    run = opened.ask(1)[0]
+    time.sleep(0.01)
+    opened.tell(run.id, 0.5)
+    lines = fsc("plan", study, "--on", "slurm", "--workers", "3", "--gpus", "1").stdout.splitlines()
+    assert lines[0] == "6 runs on slurm: 3 jobs with 1 GPU each"
+    assert lines[1] == "0.0 GPU hours, about 1 s once all jobs run (1 s per run at the median of 1 finished)"
+    found = json.loads(fsc("plan", study, "--on", "ray", "--json").stdout)
+    assert (found["runs"], found["workers"], found["measured"]) == (6, 6, 1)
+    assert fsc("plan", study, "--on", "slrum").returncode == 2
+    assert fsc("plan", study, "--workers", "3").returncode == 2
     opened.close()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings
+from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import study_argument
 from factored_scaling.core.design import PlannedRun, count_policies, plan, trials_per_policy
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from factored_scaling.cli.target import Target
 
 
 @click.command("plan")
@@ -25,8 +30,20 @@ from factored_scaling.errors import InvalidInput
     metavar="N",
 )
 @click.option("--trials", type=int, help="Rollouts per policy, to count what the evaluation costs.")
+@click.option("--on", "executor", metavar="EXECUTOR", help="Show what `fsc run --on` would submit, and its cost.")
+@click.option("--workers", type=click.IntRange(1, 4096), help="With --on: workers side by side.")
+@click.option("--gpus", type=click.FloatRange(0), help="With --on: GPUs per worker.")
 @json_option
-def plan_command(study: str, construction: str | None, policies: int | None, trials: int | None, as_json: bool) -> None:
+def plan_command(
+    study: str,
+    construction: str | None,
+    policies: int | None,
+    trials: int | None,
+    executor: str | None,
+    workers: int | None,
+    gpus: float | None,
+    as_json: bool,
+) -> None:
     """Show what would be trained: demos per factor for every distinct policy, in the order to train them.
 
     The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
@@ -40,6 +57,7 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     fsc plan study.yaml
     fsc plan my-study --construction one --trials 600
     fsc plan my-study --construction screen --policies 6
+    fsc plan my-study --on slurm --workers 16 --gpus 1      before `fsc run --on slurm`
     """
     from factored_scaling.cli.target import Target
     from factored_scaling.io.files import check_plan_size
@@ -48,6 +66,11 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
         if value is not None and value < 1:
             raise InvalidInput(f"must be at least 1, not {value}", where=name)
     target = Target.parse(study)
+    if executor is not None:
+        _print_cost(target, executor, workers, gpus, as_json)
+        return
+    if workers is not None or gpus is not None:
+        raise InvalidInput("says what a cluster costs", where="--workers, --gpus", hint="add --on slurm or --on ray")
     spec, dataset = target.spec_and_dataset()
     print_warnings(target.trouble_ahead())
     chosen = spec.changed(construction=construction) if construction else spec
@@ -69,6 +92,31 @@ def plan_command(study: str, construction: str | None, policies: int | None, tri
     _print_regret(chosen, totals, each)
     if len(spec.names) > 1 and chosen.construction != "screen" and len(chosen.combinations()) == 1:
         print_warnings(["all factors share the only curve, so its policies do not tell them apart; `one` would"])
+
+
+def _print_cost(target: Target, executor: str, workers: int | None, gpus: float | None, as_json: bool) -> None:
+    """What `fsc run --on` would submit now."""
+    from factored_scaling.runner.cost import estimate_cost
+    from factored_scaling.runner.executors import executor_settings, make_executor
+    from factored_scaling.runner.executors.cluster import USUAL
+    from factored_scaling.web.overview import duration_words
+
+    with target.study() as opened:
+        name, count, resources = executor_settings(opened.spec.executor, executor, workers, {"gpus": gpus})
+        make_executor(name, resources)
+        cost = estimate_cost(opened, count or USUAL, float(resources.get("gpus", 0)))
+    if as_json:
+        print_json({**asdict(cost), "gpu_hours": cost.gpu_hours, "wall_seconds": cost.wall_seconds})
+        return
+    each = f"{cost.gpus:g} GPU{'s' * (cost.gpus != 1)}" if cost.gpus else "no GPU"
+    say(f"{cost.runs} runs on {name}: {cost.workers} {'job' if cost.workers == 1 else 'jobs'} with {each} each")
+    if cost.run_seconds is None or cost.wall_seconds is None or cost.gpu_hours is None:
+        say("no run is finished yet, so nothing is known of the time; `--workers 1` for a first run measures it")
+        return
+    hours = f"{cost.gpu_hours:.1f} GPU hours, " if cost.gpus else ""
+    wall = f"about {duration_words(cost.wall_seconds)} once all jobs run" if cost.runs else "nothing is left to run"
+    typical = f"{duration_words(cost.run_seconds)} per run at the median of {cost.measured} finished"
+    say(f"{hours}{wall} ({typical})")
 
 
 def _columns(spec: StudySpec) -> list[str]:

@@ -1,0 +1,59 @@
+"""What the runs that are left will take on a cluster, judged by those that are finished."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from factored_scaling.runner.queue import RunQueue
+
+MOST_LOOKED_AT = 200  # finished runs, the latest
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds are those of `measured` finished runs at the median; None where no run is finished yet."""
+
+    runs: int
+    workers: int
+    gpus: float
+    measured: int
+    # from the first lease to the end, over all attempts
+    run_seconds: float | None
+    # that a worker spends on a run; less than the above where it trains several together
+    worker_seconds: float | None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Hours of all GPUs together."""
+        return None if self.worker_seconds is None else self.runs * self.worker_seconds * self.gpus / 3600
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """From the start of the workers, all at once, to the end of the last."""
+        if self.run_seconds is None or self.worker_seconds is None:
+            return None
+        return max(self.run_seconds, math.ceil(self.runs / self.workers) * self.worker_seconds) if self.runs else 0.0
+
+
+def estimate_cost(queue: RunQueue, workers: int, gpus: float = 0.0) -> Cost:
+    """The cost of the runs that are pending or running, on so many workers with so many GPUs each."""
+    runs = queue.store.outline(queue.id)
+    left = sum(run.state in ("pending", "running") for run in runs)
+    finished = [run for run in runs if run.state in ("done", "trained") and run.started is not None]
+    latest = sorted(finished, key=lambda run: run.started or 0.0)[-MOST_LOOKED_AT:]
+    spans = dict[int, tuple[str, float, float, float]]()  # worker, begin and end of the last attempt, length of all
+    for run in latest:
+        attempts = [one for one in queue.store.attempts(run.id) if one.worker and one.ended > one.started]
+        if attempts:
+            one = attempts[-1]
+            spans[run.id] = str(one.worker), one.started, one.ended, sum(a.ended - a.started for a in attempts)
+    lasted = [seconds for *_, seconds in spans.values()]
+    shares = []
+    for worker, begin, end, seconds in spans.values():
+        middle = (begin + end) / 2
+        together = sum(other == worker and since < middle < until for other, since, until, _ in spans.values())
+        shares.append(seconds / together)
+    typical, share = (statistics.median(values) if values else None for values in (lasted, shares))
+    return Cost(left, min(workers, left) or 1, gpus, len(lasted), typical, share)

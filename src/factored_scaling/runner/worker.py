@@ -46,7 +46,13 @@ def work(
         begun = {run.id for run in queue.store.outline(queue.id) if run.state in ("pending", "running")}
         given, settings = backend is not None, None
         idle_since: float | None = None
-        while not line.stopping and queue.stop_requested() is None and not _hopeless(queue, begun):
+        succeeded = False  # one of them: the others are worth trying
+        while not line.stopping and queue.stop_requested() is None:
+            if not succeeded:
+                states = Counter[str](run.state for run in queue.store.outline(queue.id) if run.id in begun)
+                succeeded = bool(states["done"] or states["trained"])
+                if not succeeded and states["failed"] >= MOST_ALIKE and _failed_alike(queue, begun):
+                    return
             taken = take_alike(queue, options)
             if not taken:
                 if not any(run.state == "running" for run in queue.store.outline(queue.id)):
@@ -69,14 +75,11 @@ def work(
             carry_out_together(queue, taken, backend, line, options, folder)
 
 
-def _hopeless(queue: RunQueue, begun: Collection[int]) -> bool:
-    """Several of these runs failed for the same reason and none has come to anything.
+def _failed_alike(queue: RunQueue, begun: Collection[int]) -> bool:
+    """Whether those of these runs that failed did so for the same reason.
 
     Where some are from before a change of study.yaml, their reason need not be that of the others.
     """
-    states = Counter[str](run.state for run in queue.store.outline(queue.id) if run.id in begun)
-    if states["failed"] < MOST_ALIKE or states["done"] or states["trained"]:
-        return False
     runs = queue.store.some_runs(list(begun))
     alike = all(run.settings == runs[0].settings for run in runs)
     return alike and len({_reason(run) for run in runs if run.state == "failed"}) == 1

@@ -15,7 +15,7 @@ import pytest
 from tests.runner.test_worker import POLICY, TASK
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.io.files import write_spec
+from factored_scaling.io.files import write_study
 from factored_scaling.store import RunRow
 from factored_scaling.study import Study
 
@@ -146,7 +146,7 @@ def counting(
 
 def _create(spec: StudySpec, folder: Path, address: str | Path | None) -> Study:
     folder.mkdir(parents=True, exist_ok=True)
-    write_spec(spec, folder / "study.yaml")
+    write_study(spec, folder / "study.yaml")
     return Study.create(spec, address if address is not None else folder / "study.db")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.files import read_spec, write_spec
+from factored_scaling.io.files import read_study, write_study
 from factored_scaling.runner import remote
 from factored_scaling.runner.executors import Job, executor_settings
 from factored_scaling.runner.executors.cluster import check_shared, file_system
@@ -25,8 +25,8 @@ FACTORS = {"camera_pose": 2, "lighting": 2}
 def test_study_yaml_may_name_the_executor_and_it_is_not_part_of_a_runs_identity(tmp_path: Path) -> None:
     settings = {"kind": "slurm", "workers": 16, "gpus": 1, "time": "04:00:00", "resources": {"constraint": "a100"}}
     spec = StudySpec(FACTORS, executor=settings)
-    write_spec(spec, tmp_path / "study.yaml")
-    assert read_spec(tmp_path / "study.yaml") == spec
+    write_study(spec, tmp_path / "study.yaml")
+    assert read_study(tmp_path / "study.yaml") == spec
     assert StudySpec(FACTORS, executor="ray").executor == {"kind": "ray"}
     with Study.create(spec, tmp_path / "a.db") as one, Study.create(StudySpec(FACTORS), tmp_path / "b.db") as two:
         assert [run.digest for run in one.runs()] == [run.digest for run in two.runs()]

@@ -217,7 +217,9 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
         assert ended.value.code == 0
         printed = capsys.readouterr().out
         assert "After collecting K = 100 more demonstrations" in printed
-        assert "response model" in printed.splitlines()[-2].lower()  # how it did against the best baseline
+        verdict = printed[printed.index("Re-Mix", printed.index("After collecting")) :]
+        assert "The response model" in verdict  # how it did against the best baseline
+        assert f"fsc serve {tmp_path / 'q'}" in verdict
     page = (tmp_path / "q" / "report.html").read_text()
     assert "Re-Mix" in page
     assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 7

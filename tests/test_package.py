@@ -99,6 +99,10 @@ def test_help_loads_nothing_heavy() -> None:
     assert not modules & {*HEAVY, "numpy", "scipy", "matplotlib", "sqlalchemy"}
 
 
+def test_showing_runs_needs_no_web_server() -> None:
+    assert not loaded("import factored_scaling.cli.runs, factored_scaling.web.overview") & set(HEAVY)
+
+
 def test_workers_load_no_statistics() -> None:
     assert "scipy.stats" not in loaded("import factored_scaling.runner.worker")
 

@@ -6,11 +6,13 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from starlette.responses import FileResponse, Response
-
 from factored_scaling.errors import StudyMissing
+
+if TYPE_CHECKING:  # `fsc runs` shows what the overview shows, also where no web server is installed
+    from starlette.responses import Response
 
 LONGEST_LOG = 1_000_000  # bytes of a log that are sent, from its end
 _MOST = 8  # links of one run
@@ -37,6 +39,8 @@ class RunFiles:
 
     def response(self, digest: str, name: str) -> Response:
         """One of the linked files. Only the last LONGEST_LOG bytes of a longer log are sent."""
+        from starlette.responses import FileResponse, Response
+
         if self.folder is None or name not in self._names(digest):
             raise StudyMissing("there is no such log or video")
         path = self.folder / "runs" / digest / name

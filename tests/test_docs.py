@@ -37,13 +37,16 @@ WITH_EXAMPLES = [
 ]
 
 
+LONG_PAGES = ("own-trainer.md", "real-robot-day.md", "examples.md", "policy-tables.md", "export-import.md")
+
+
 def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
 def marked(page: Path) -> Any:
     """Pages that go through whole rounds take longest."""
-    long = page.name.startswith("tutorial") or page.name in ("own-trainer.md", "real-robot-day.md")
+    long = page.name.startswith("tutorial") or page.name in LONG_PAGES
     return pytest.param(page, id=title(page), marks=[pytest.mark.slow] if long else [])
 
 

@@ -29,6 +29,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True], ids=["new folder", "folder with notes"])
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_at_every_step(way: str, there: bool, tmp_path: Path, fsc: Fsc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from factored_scaling.core.trials import Trial
 from factored_scaling.store import RunRow, Store
 from factored_scaling.study import Study
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).parent / "programs"
 WORKERS = 4
 RUNS = 60

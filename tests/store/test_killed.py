@@ -18,6 +18,8 @@ from factored_scaling.core.results import Results
 from factored_scaling.errors import InvalidInput, StudyExists, StudyMissing
 from factored_scaling.study import Study
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parent / "programs" / "kill_at.py"
 PLANNED = 5
 

@@ -30,6 +30,8 @@ from factored_scaling.errors import FscError, InvalidInput, LeaseLost
 from factored_scaling.store import Store
 from factored_scaling.study import Study
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2
 WORKERS = 3
 PERSON = WORKERS  # never asks for a run

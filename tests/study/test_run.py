@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -160,11 +161,15 @@ def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
         time.sleep(0.1)
         _thread.interrupt_main()
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever tests before this one left
     watcher = threading.Thread(target=interrupt)
     watcher.start()
-    with pytest.raises(KeyboardInterrupt):
-        study.run(slow, workers=2)
-    watcher.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            study.run(slow, workers=2)
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGINT, before)
     states = [run.state for run in study.runs()]
     assert states.count("done") in (1, 2)
     assert states.count("pending") == len(states) - states.count("done")

@@ -95,7 +95,7 @@ def _kill(cluster: Any, nodes: list[Any], worker: str | None) -> None:
     nodes.remove(node)
 
 
-def test_tasks_are_stopped_and_go_on_and_a_cluster_that_is_not_there_is_told(
+def test_tasks_are_stopped_and_go_on_and_a_cluster_that_is_not_there_is_an_error(
     tmp_path: Path, ray_cluster: Any, counting_rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray_cluster.add_node(**NODE)

@@ -191,7 +191,7 @@ def test_a_queue_that_refuses_the_jobs_is_one_sentence(
         assert not study.store.documents(study.id, JOBS)
 
 
-def test_jobs_that_wait_and_workers_of_another_version_are_told(
+def test_jobs_that_wait_and_workers_of_another_version_are_reported(
     tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings of executors, times, file systems, and what a worker on another machine is told."""
+"""Settings of executors, times, file systems, and the job file of a worker on another machine."""
 
 from __future__ import annotations
 

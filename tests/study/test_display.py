@@ -33,13 +33,13 @@ def measured(tmp_path: Path) -> Study:
 
 
 def test_a_script_that_runs_twice_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = []
+    measured = []
     for _ in range(2):
         with Study.load_or_create(SPEC, str(tmp_path / "towel.db")) as study:
             run = study.ask()[0]
             study.tell(run.id, 0.5)
-            told.append(run.id)
-    assert len(set(told)) == 2
+            measured.append(run.id)
+    assert len(set(measured)) == 2
     with caplog.at_level(logging.INFO, "factored_scaling"), Study.load_or_create(SPEC, tmp_path / "towel.db") as study:
         assert [run.state for run in study.runs()].count("done") == 2
     assert caplog.messages == [f"continuing study 'towel' in {tmp_path / 'towel.db'}"]

@@ -65,15 +65,15 @@ class SlurmExecutor:
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
         """Submit the jobs and follow the runs; interrupted, the jobs go on."""
         folder, ids = self.submit(job, workers)
-        told = ""
+        warned = ""
 
         def over() -> str | None:
-            nonlocal told
+            nonlocal warned
             jobs = alive(ids)
             waits = "" if "RUNNING" in [state for state, _ in jobs] else "; ".join(sorted({why for _, why in jobs}))
-            if waits not in ("", "None", "Priority", "Resources", told):
+            if waits not in ("", "None", "Priority", "Resources", warned):
                 on_event(Warned(f"the jobs wait in Slurm's queue: {waits}"))
-            told = waits
+            warned = waits
             return None if jobs else "no Slurm job of this study is left"
 
         return follow(job, folder, on_event, over)

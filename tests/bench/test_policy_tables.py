@@ -35,11 +35,11 @@ GROUPS = {
 
 @pytest.mark.parametrize("start", [5, 10, 30])
 def test_a_design_covers_every_group_and_is_the_same_again(start: int) -> None:
-    made = design_table(FACTORS, start, 120)
-    assert made == design_table(FACTORS, start, 120)
+    made = design_table(FACTORS, start, 140)
+    assert made == design_table(FACTORS, start, 140)
     assert made[:40] == design_table(FACTORS, start, 40)
-    assert {one.group for one in made[:24]} == GROUPS
-    assert len({one.id for one in made}) == len({one.seed for one in made}) == 120
+    assert {one.group for one in made[:14]} == GROUPS
+    assert len({one.id for one in made}) == len({one.seed for one in made}) == 140
     for one in made:
         extra = sum(one.demos.values()) - start * len(FACTORS)
         assert min(one.demos.values()) >= 0
@@ -95,6 +95,15 @@ def test_a_table_resumes_and_keeps_its_rows(tmp_path: Path) -> None:
         build_table(folder, other, made, work, silent)
     with pytest.raises(NotEnoughData, match="needs 31"):
         build_table(folder, SETTINGS, [Composition("x", 2, dict.fromkeys(FACTORS, 31), 0, 1)], work, silent)
+
+
+def test_processes_measure_what_one_process_measures(tmp_path: Path) -> None:
+    made = [Composition("start", 2, dict.fromkeys(FACTORS, 2), 1, seed) for seed in range(3)]
+    one = build_table(tmp_path / "one", SETTINGS, made, tmp_path / "work", silent, at_once=2)
+    two = build_table(tmp_path / "two", SETTINGS, made, tmp_path / "work", silent, at_once=1, workers=2)
+    by_seed = np.argsort(two.seed)
+    assert one.seed.tolist() == two.seed[by_seed].tolist()
+    assert one.successes.tolist() == two.successes[by_seed].tolist()
 
 
 def test_rows_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.files import read_json, read_results, read_study, results_csv, write_study, write_text
+from factored_scaling.io.files import read_results, read_study, results_csv, write_study
+from factored_scaling.io.text import read_json, write_text
 
 Value = TypeVar("Value")
 

@@ -28,7 +28,7 @@ from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, RunFailed, UnknownName
-from factored_scaling.io.files import write_text
+from factored_scaling.io.text import write_text
 from factored_scaling.progress import Progress
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
-from factored_scaling.io.files import read_json
+from factored_scaling.io.text import read_json
 from factored_scaling.progress import Progress
 
 _KEYS = ("policy", "scores", "trials", "metrics", "embeddings")

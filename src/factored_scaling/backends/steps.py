@@ -15,7 +15,7 @@ from factored_scaling.backends.template import Value, fill_text, plain
 from factored_scaling.backends.watchdog import end_all
 from factored_scaling.core.design import RunSpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.files import write_text
+from factored_scaling.io.text import write_text
 
 PLACEHOLDERS = (
     "episodes",

@@ -12,7 +12,9 @@ import csv
 import hashlib
 import io
 import json
+import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,10 @@ from factored_scaling.core.screen import screening_order
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.io.atomic import write_whole
-from factored_scaling.io.files import read_json, read_text
-from factored_scaling.io.files import read_table as read_rows
 from factored_scaling.io.tables import check_columns, csv_table, whole_cell
+from factored_scaling.io.text import read_json, read_text
+from factored_scaling.io.text import read_table as read_rows
+from factored_scaling.machine import limit_threads
 from factored_scaling.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -74,6 +77,7 @@ def design_table(factors: Sequence[str], start: int, policies: int, seed: int = 
     count = len(factors)
     base = np.full(count, start)
     inside, split = _inside(base, rng), _split(base, 100, rng)
+    unbalanced, nominal_heavy = _unbalanced(start, count, rng), _nominal_heavy(start, count, rng)
     groups: list[tuple[str, Iterator[tuple[NDArray[np.int64], int]]]] = [
         ("start", _repeated(base)),
         ("equal-100", _repeated(base + _equal(count, 100))),
@@ -82,11 +86,13 @@ def design_table(factors: Sequence[str], start: int, policies: int, seed: int = 
         ("one-factor-100", _one_factor(base, 100)),
         ("split-20", _split(base, 20, rng)),
         ("equal-20", _repeated(base + _equal(count, 20))),
-        ("unbalanced", _unbalanced(start, count, rng)),
+        ("unbalanced", unbalanced),
         ("inside", inside),
         ("split-100", split),
-        ("nominal-heavy", _nominal_heavy(start, count, rng)),
+        ("nominal-heavy", nominal_heavy),
         ("split-100", split),
+        ("unbalanced", unbalanced),
+        ("nominal-heavy", nominal_heavy),
     ]
     made: list[Composition] = []
     while len(made) < policies:
@@ -236,46 +242,116 @@ def build_table(
     *,
     device: str = "cpu",
     at_once: int = 16,
+    workers: int = 1,
     provenance: Mapping[str, Any] | None = None,
 ) -> PolicyTable:
-    """Train and measure the compositions that `folder` has no row for, `at_once` policies side by side.
+    """Train and measure the compositions that `folder` has no row for.
 
-    Rows are written after every group of policies, so a table can be filled over several calls. Frames and policies
-    lie in `work`; a policy is removed once it is measured.
+    Each of `workers` processes trains and measures `at_once` policies side by side. One process leaves a large GPU
+    idle while it measures. Rows are written after every group of policies, so a table can be filled over several
+    calls. Frames and policies lie in `work`; a policy is removed once it is measured.
     """
-    from factored_scaling.backends.protocol import Context
-    from factored_scaling.backends.simulation import Lab
-
-    lab = Lab(settings.task, work, device, settings.policy.get("image_size"))
-    names = lab.task.factors
     _check_card(folder, settings)
     needed = max(max(c.nominal, *c.demos.values()) for c in compositions)
     if needed > settings.pool:
         raise NotEnoughData(f"a composition needs {needed} demonstrations of one factor, the pool has {settings.pool}")
     rows = _rows(folder)
     missing = [c for c in compositions if c.id not in rows]
-    for start in range(0, len(missing), at_once):
-        batch = missing[start : start + at_once]
-        progress(start, len(missing), "policies")
-        runs = [_run(settings, names, composition) for composition in batch]
-        folders = [work / "policies" / run.digest for run in runs]
-        context = Context(_within(progress, start, len(missing)), device, together=at_once)
-        failures = lab.train_many(runs, folders, context)
-        kept = [index for index, place in enumerate(folders) if place not in failures]
-        trials: list[list[Trial]] = [[] for _ in kept]
-        chosen, places = [runs[i] for i in kept], [folders[i] for i in kept]
-        for index, trial in lab.evaluate_many(chosen, places, [context] * len(kept)):
+    batches = [missing[start : start + at_once] for start in range(0, len(missing), at_once)]
+    with _Group(settings, work, device, at_once) as group:
+        measured = (
+            _in_processes(group, batches, workers, progress) if workers > 1 else group.measured(batches, progress)
+        )
+        done = 0
+        for batch in measured:
+            done += len(batch)
+            rows |= {row["id"]: row for row in batch if row}
+            _write(folder, settings, rows, provenance or {})
+            progress(min(done, len(missing)), len(missing), "policies")
+    return read_table(folder)
+
+
+class _Group:
+    """Trains and measures groups of policies in this process."""
+
+    def __init__(self, settings: TableSettings, work: Path, device: str, at_once: int) -> None:
+        from factored_scaling.backends.simulation import Lab
+
+        self.settings, self.work, self.device, self.at_once = settings, work, device, at_once
+        self.lab = Lab(settings.task, work, device, settings.policy.get("image_size"))
+
+    def __enter__(self) -> _Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        close = getattr(self.lab.task, "close", None)
+        if close is not None:
+            close()
+
+    def collect(self, progress: Progress) -> None:
+        """Make the whole pool of demonstrations."""
+        names = (*self.lab.task.factors, NOMINAL)
+        self.lab.collect(dict.fromkeys(names, self.settings.pool), 0, progress)
+
+    def measured(
+        self, batches: Sequence[Sequence[Composition]], progress: Progress
+    ) -> Iterator[list[dict[str, str] | None]]:
+        """The rows of each batch in turn."""
+        total, before = sum(map(len, batches)), 0
+        for batch in batches:
+            yield self.measure(batch, _within(progress, before, total))
+            before += len(batch)
+
+    def measure(self, batch: Sequence[Composition], progress: Progress) -> list[dict[str, str] | None]:
+        """The batch's rows; None for a policy whose training failed."""
+        from factored_scaling.backends.protocol import Context
+
+        names = self.lab.task.factors
+        runs = [_run(self.settings, names, composition) for composition in batch]
+        folders = [self.work / "policies" / run.digest for run in runs]
+        context = Context(progress, self.device, together=self.at_once)
+        failures = self.lab.train_many(runs, folders, context)
+        trained = [index for index, place in enumerate(folders) if place not in failures]
+        trials: list[list[Trial]] = [[] for _ in trained]
+        chosen, places = [runs[i] for i in trained], [folders[i] for i in trained]
+        for index, trial in self.lab.evaluate_many(chosen, places, [context] * len(trained)):
             trials[index].append(trial)
-        for index, found in zip(kept, trials, strict=True):
-            rows[batch[index].id] = _row(batch[index], names, found, _loss(folders[index]))
-        _write(folder, settings, rows, provenance or {})
+        rows: list[dict[str, str] | None] = [None] * len(batch)
+        for index, found in zip(trained, trials, strict=True):
+            rows[index] = _row(batch[index], names, found, _loss(folders[index]))
         for place in folders:
             _remove(place)
-    progress(len(missing), len(missing), "policies")
-    close = getattr(lab.task, "close", None)
-    if close is not None:
-        close()
-    return read_table(folder)
+        return rows
+
+
+def _in_processes(
+    group: _Group, batches: Sequence[Sequence[Composition]], workers: int, progress: Progress
+) -> Iterator[list[dict[str, str] | None]]:
+    """The rows of each batch as it is measured. The pool is made first, so that the processes only read it."""
+    group.collect(progress)
+    given = (group.settings, group.work, group.device, group.at_once)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, _start_process, given) as processes:
+        waiting = [processes.submit(_measure_in_process, batch) for batch in batches]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+
+_group: _Group | None = None  # of a process that `_in_processes` started
+
+
+def _start_process(settings: TableSettings, work: Path, device: str, at_once: int) -> None:
+    global _group
+    limit_threads(device)
+    _group = _Group(settings, work, device, at_once)
+
+
+def _measure_in_process(batch: Sequence[Composition]) -> list[dict[str, str] | None]:
+    assert _group is not None
+    return _group.measure(batch, lambda done, total, note="": None)
 
 
 def _run(settings: TableSettings, factors: Sequence[str], composition: Composition) -> RunSpec:

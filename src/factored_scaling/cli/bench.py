@@ -91,7 +91,7 @@ def decisions_command(
     from factored_scaling.bench.decisions import Settings, compare
     from factored_scaling.bench.methods import DEFAULT
     from factored_scaling.bench.tables import Comparison
-    from factored_scaling.io.files import write_text
+    from factored_scaling.io.text import write_text
 
     settings = Settings(
         families=tuple(_parts(families)),
@@ -127,6 +127,7 @@ def decisions_command(
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws other compositions.")
 @click.option("--device", default="cpu", show_default=True, help="Where policies are trained.")
 @click.option("--together", default=16, show_default=True, type=click.IntRange(1), help="Policies side by side.")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes, each with as many.")
 @click.option("--work", type=click.Path(path_type=Path), help="Frames and policies; FOLDER/work by default.")
 def table_command(
     task: str,
@@ -139,6 +140,7 @@ def table_command(
     seed: int,
     device: str,
     together: int,
+    workers: int,
     work: Path | None,
 ) -> None:
     """Train policies on many dataset compositions and write their successes to FOLDER.
@@ -168,6 +170,7 @@ def table_command(
         _step,
         device=device,
         at_once=together,
+        workers=workers,
         provenance=made,
     )
     say(f"{len(table)} policies in {folder}")

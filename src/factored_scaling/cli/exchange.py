@@ -50,7 +50,8 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
     fsc export my-study > results.csv
     fsc export my-study --out study.json       rounds, runs, trials and all; `fsc import` reads it back
     """
-    from factored_scaling.io.files import results_csv, write_text
+    from factored_scaling.io.files import results_csv
+    from factored_scaling.io.text import write_text
 
     form = kind or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
     with Target.parse(study).study() as opened:
@@ -69,7 +70,8 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
 
 def _load(study: str, file: Path) -> None:
     from factored_scaling.cli.folder import DECLARED, RECORD, new_study
-    from factored_scaling.io.files import read_json, write_study
+    from factored_scaling.io.files import write_study
+    from factored_scaling.io.text import read_json
     from factored_scaling.store import Store
     from factored_scaling.store.coherence import check_export
     from factored_scaling.study import Study

@@ -101,7 +101,7 @@ def _assignments(
 ) -> dict[int, Assignment]:
     from factored_scaling.data.lerobot.labels import read_labels
     from factored_scaling.data.lerobot.rules import by_labels, by_rules, by_table
-    from factored_scaling.io.files import read_text
+    from factored_scaling.io.text import read_text
 
     assignments: dict[int, Assignment] = {}
     for other in others:

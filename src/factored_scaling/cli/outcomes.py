@@ -58,7 +58,7 @@ def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
 
 def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
     """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
-    from factored_scaling.io.files import write_text
+    from factored_scaling.io.text import write_text
 
     factors = list(lines[0].allocation) if lines else []
     rows = []
@@ -82,7 +82,7 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
 
 def read_outcomes(path: Path) -> list[OutcomeLine]:
     """The lines of a file that `write_outcomes` or the GPU study wrote; errors name row and column."""
-    from factored_scaling.io.files import read_table
+    from factored_scaling.io.text import read_table
 
     return [_line(row, f"{path}: {place}") for place, row in read_table(path, _check_header)]
 

@@ -147,7 +147,7 @@ def evaluate_command(
     """
     from factored_scaling.backends.simulation import Lab
     from factored_scaling.cli.run import Bars
-    from factored_scaling.io.files import write_text
+    from factored_scaling.io.text import write_text
     from factored_scaling.serving.client import PolicyClient
 
     sizes = {"settings": settings, "initial_states": initial_states, "factors": list(factors) or None}
@@ -231,7 +231,7 @@ def _entry(trial: Trial) -> dict[str, object]:
 
 
 def _key(path: Path | None) -> str | None:
-    from factored_scaling.io.files import read_text
+    from factored_scaling.io.text import read_text
 
     if path is not None:
         return read_text(path).strip()  # an empty file is an error: a key was asked for

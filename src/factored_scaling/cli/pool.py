@@ -48,8 +48,8 @@ class Pool:
 
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""
-        from factored_scaling.io.files import write_text
         from factored_scaling.io.tables import table_csv
+        from factored_scaling.io.text import write_text
 
         chosen = chosen_episodes(self.episodes, allocation, seed)
         rows = [(id_, name) for name, ids in chosen.items() for id_ in ids]

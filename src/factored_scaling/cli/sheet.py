@@ -297,7 +297,7 @@ def _place(target: Target, stem: str, out: Path | None, form: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    from factored_scaling.io.files import write_text
+    from factored_scaling.io.text import write_text
 
     if str(path) == "-":
         write_out(text)

@@ -102,7 +102,8 @@ def init_command(
     """
     from factored_scaling.cli.episodes import listed_episodes
     from factored_scaling.cli.folder import DECLARED, RECORD, new_study
-    from factored_scaling.io.files import check_plan_size, write_text
+    from factored_scaling.io.files import check_plan_size
+    from factored_scaling.io.text import write_text
     from factored_scaling.study import Study
 
     given = pairs(factors, "--factor") or {"camera_pose": 30, "distractor": 30, "table_texture": 30, "lighting": 30}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,12 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.atomic import write_whole
-from factored_scaling.io.reading import parse_json
 from factored_scaling.io.tables import check_columns, csv_table, share_cell, table_csv, whole_cell
+from factored_scaling.io.text import file_name, read_json, read_table, read_text, write_text
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results, Row
 
-_MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
 _MOST_YAML = 1024 * 1024
 _MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a typing error must not fill the disk
 _MOST_POLICIES = 100_000
@@ -71,7 +68,7 @@ def read_results(path: str | Path, spec: StudySpec | None = None) -> Results:
     """Read a results.csv; with `spec`, every row is checked against the study. `-` reads standard input."""
     from factored_scaling.core.results import Results, resolver
 
-    text, name = read_text(Path(path)), _name(Path(path))
+    text, name = read_text(Path(path)), file_name(Path(path))
     try:
         table = csv_table(text, _check_header)
         results = Results.from_rows((_csv_row(cells, place) for place, cells in table), [place for place, _ in table])
@@ -112,7 +109,7 @@ def read_episodes(path: Path) -> Dataset:
                 raise error.at(f"{place}, column {key}") from None
         return Dataset(tuple(episodes))
     except InvalidInput as error:
-        raise (error if error.where.startswith(_name(path)) else error.at(_name(path))) from None
+        raise (error if error.where.startswith(file_name(path)) else error.at(file_name(path))) from None
 
 
 def _check_episodes(header: Sequence[str], place: str) -> None:
@@ -122,11 +119,6 @@ def _check_episodes(header: Sequence[str], place: str) -> None:
             raise InvalidInput(what, where=place, hint="the columns are episode and factor")
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    return parse_json(read_text(path), str(path))
-
-
 def read_weights(path: Path) -> dict[str, float]:
     """Domain weights per factor: a JSON object, or an object that holds one under `weights`."""
     data = read_json(path)
@@ -134,45 +126,6 @@ def read_weights(path: Path) -> dict[str, float]:
     if not isinstance(weights, dict):
         raise InvalidInput("expected an object of factor names and weights", where=str(path))
     return weights
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    write_whole(path, text.encode())
-
-
-def _name(path: Path) -> str:
-    return "standard input" if str(path) == "-" else str(path)
-
-
-def read_text(path: Path, most: int = _MOST_BYTES) -> str:
-    """The text of a file, or of standard input for `-`."""
-    where = _name(path)
-    try:
-        if str(path) == "-":
-            data = sys.stdin.buffer.read(most + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(most + 1)  # the size that a file reports is not trusted: it may be a device
-    except FileNotFoundError:
-        raise InvalidInput("no such file", where=where) from None
-    except IsADirectoryError:
-        raise InvalidInput("is a folder, not a file", where=where) from None
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot be read ({getattr(error, 'strerror', None) or error})", where=where) from None
-    if len(data) > most:
-        raise InvalidInput(f"is larger than {most >> 20} MB", where=where, hint="is this the right file?")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInput("is not text in UTF-8", where=f"{where}: line {line}", hint="save it as UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise InvalidInput("is a binary file, not text", where=f"{where}: line {line}", hint="save it as UTF-8 text")
-    if not text.strip():
-        raise InvalidInput("is empty", where=where)
-    return text
 
 
 def check_plan_size(spec: StudySpec) -> StudySpec:
@@ -261,15 +214,6 @@ def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -
         name = name[: max(name.rfind("."), name.rfind("["), 0)]
     line, column = places.get(name, (1, 1))
     return f"{path}: line {line}, column {column}"
-
-
-def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -> list[tuple[str, dict[str, str]]]:
-    """A CSV file with a header: every row with its place and its cells by column. `-` reads standard input."""
-    try:
-        return csv_table(read_text(path), check_header)
-    except InvalidInput as error:
-        name = _name(path)
-        raise (error if error.where.startswith(name) else error.at(name)) from None
 
 
 def _check_header(header: Sequence[str], place: str) -> None:

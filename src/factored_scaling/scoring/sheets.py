@@ -14,8 +14,8 @@ from factored_scaling.core.conditions import NORMAL
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.core.trial_queue import read_code, short_codes
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
-from factored_scaling.io.files import read_table
 from factored_scaling.io.tables import check_columns, table_csv
+from factored_scaling.io.text import read_table
 from factored_scaling.scoring.collection import Demo, demos_to_collect
 from factored_scaling.scoring.session import BlindTrial, Scoring
 from factored_scaling.store import Entry

@@ -1,0 +1,67 @@
+"""Build the published policy tables (results/tables) on a machine with a GPU, torch, numpy, scipy and safetensors.
+
+    python scripts/gpu_tables.py OUT pick-place --starts 10 --policies 64 --workers 4
+
+`fsc bench table` does the same for any task; this script holds the settings of the published tables and needs nothing
+of the command line. The same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import time
+from pathlib import Path
+
+import torch
+
+from factored_scaling.bench.policy_tables import TableSettings, build_table, design_table
+from factored_scaling.sim import load_task
+from factored_scaling.version import __version__
+
+POLICY = {"preset": "small", "updates": 3600}
+NO_JITTER = {"jitter_light": 0.0, "jitter_saturation": 0.0, "jitter_hue": 0.0}
+TABLES = {
+    "pick-place": TableSettings("tabletop/pick-place", POLICY, {"initial_states": 12}, 300),
+    "pick-place-no-jitter": TableSettings("tabletop/pick-place", {**POLICY, **NO_JITTER}, {"initial_states": 12}, 300),
+    "insert": TableSettings("tabletop/insert", POLICY, {"initial_states": 8}, 300),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--starts", type=int, nargs="+", default=[5, 10, 30])
+    parser.add_argument("--policies", type=int, default=64, help="of each start")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/tables"))
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--together", type=int, default=16)
+    parser.add_argument("--device", default="cuda")
+    options = parser.parse_args()
+
+    settings = TABLES[options.table]
+    factors = load_task(settings.task).factors
+    machine = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
+    made = {"version": __version__, "machine": machine, "date": datetime.date.today().isoformat()}
+    begun = time.monotonic()
+
+    def report(done: int, total: int, note: str = "") -> None:
+        print(f"{time.monotonic() - begun:6.1f} s  {done} of {total} {note}", flush=True)
+
+    compositions = [c for start in options.starts for c in design_table(factors, start, options.policies)]
+    build_table(
+        options.out / options.table,
+        settings,
+        compositions,
+        options.work / options.table,
+        report,
+        device=options.device,
+        at_once=options.together,
+        workers=options.workers,
+        provenance=made,
+    )
+
+
+if __name__ == "__main__":
+    main()

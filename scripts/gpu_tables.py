@@ -49,7 +49,8 @@ def main() -> None:
     def report(done: int, total: int, note: str = "") -> None:
         print(f"{time.monotonic() - begun:6.1f} s  {done} of {total} {note}", flush=True)
 
-    compositions = [c for start in options.starts for c in design_table(factors, start, options.policies)]
+    designs = [design_table(factors, start, options.policies) for start in options.starts]
+    compositions = [composition for one_of_each in zip(*designs, strict=True) for composition in one_of_each]
     build_table(
         options.out / options.table,
         settings,

@@ -26,6 +26,8 @@ TABLES = {
     "pick-place-no-jitter": TableSettings("tabletop/pick-place", {**POLICY, **NO_JITTER}, {"initial_states": 12}, 300),
     "insert": TableSettings("tabletop/insert", POLICY, {"initial_states": 8}, 300),
 }
+# Models and constants may be chosen on these; the others are for testing (docs/decisions/0028).
+TUNING = ("pick-place", "pick-place-no-jitter")
 
 
 def main() -> None:
@@ -43,7 +45,8 @@ def main() -> None:
     settings = TABLES[options.table]
     factors = load_task(settings.task).factors
     machine = torch.cuda.get_device_name() if options.device.startswith("cuda") else options.device
-    made = {"version": __version__, "machine": machine, "date": datetime.date.today().isoformat()}
+    role = "tuning" if options.table in TUNING else "held_out"
+    made = {"role": role, "version": __version__, "machine": machine, "date": datetime.date.today().isoformat()}
     begun = time.monotonic()
 
     def report(done: int, total: int, note: str = "") -> None:

@@ -17,8 +17,8 @@ from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.measure import REGIMES
 from factored_scaling.bench.methods import DEFAULT, Bench, Decision, Method, parse_method
-from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import Family, World, draw_world
+from factored_scaling.bench.table_worlds import TableFamily, table_families
+from factored_scaling.bench.worlds import Family, World
 from factored_scaling.core.allocation import spend
 from factored_scaling.core.baselines import equal_tiers
 from factored_scaling.errors import InvalidInput, UnknownName
@@ -41,7 +41,7 @@ class Settings:
     policies: tuple[int, ...] | None = None
     seed: int = 0
 
-    def chosen(self) -> tuple[Family, ...]:
+    def chosen(self) -> tuple[Family | TableFamily, ...]:
         """The families, in their own order."""
         every = families(self.worlds)
         for name in self.families:
@@ -92,13 +92,16 @@ class Cell:
             self.covered.setdefault(level, []).extend(held)
 
 
-def families(source: str | None = None) -> tuple[Family, ...]:
-    """The families of this package, or those of a module or Python file: `my_module`, `my_module:name`, `file.py`.
+def families(source: str | None = None) -> tuple[Family | TableFamily, ...]:
+    """The families of this package, those of a folder of policy tables, or those of a module or Python file.
 
-    The module holds a sequence of `Family` named `families` (or as said after the colon).
+    A module is given as `my_module`, `my_module:name` or `file.py`. It holds a sequence of `Family` named `families`
+    (or as said after the colon).
     """
     if source is None:
         return (*TUNING, *HELD_OUT)
+    if Path(source).is_dir():
+        return table_families(Path(source))
     place, _, name = source.partition(":")
     try:  # another person's module may raise anything
         if place.endswith(".py"):
@@ -123,7 +126,7 @@ def judge(world: World, place: int, settings: Settings, methods: Sequence[Method
     """Every rule's decisions in one world, against the best that can be done with each budget."""
     spec, now, count = world.spec(), world.now, world.setting.count
     before = float(world.score(now))
-    best = {k: float(world.score(now + best_allocation(world.score, now, k))) for k in settings.budgets}
+    best = {k: float(world.score(now + world.best(k))) for k in settings.budgets}
 
     def regret(allocation: Mapping[str, int], budget: int) -> tuple[float, float]:
         after = float(world.score(now + np.array([allocation[name] for name in world.factors], dtype=float)))
@@ -154,14 +157,14 @@ def _cover(cell: Cell, decision: Decision, truth: float) -> None:
 def compare(settings: Settings, jobs: int, progress: Callable[[int, int], None]) -> dict[Key, Cell]:
     """All cells. The same settings give the same numbers, whatever the number of processes."""
     settings.parsed()
-    names = [family.name for family in settings.chosen()]
     tasks = [
-        (settings, name, place, start, min(start + _CHUNK, settings.count))
+        (settings, family.name, place, start, min(start + _CHUNK, settings.count))
         for start in range(0, settings.count, _CHUNK)
-        for name in names
-        for place in range(len(settings.factors))
+        for family in settings.chosen()
+        for place, factors in enumerate(settings.factors)
+        if family.has(factors)
     ]
-    total, done = settings.count * len(names) * len(settings.factors), 0
+    total, done = sum(stop - start for *_, start, stop in tasks), 0
     cells: dict[Key, Cell] = {}
     for task, part in zip(tasks, _carried_out(tasks, jobs), strict=True):
         for key, cell in part.items():
@@ -188,7 +191,7 @@ def _work(task: Task) -> dict[Key, Cell]:
     methods = settings.parsed()
     cells: dict[Key, Cell] = {}
     for index in range(start, stop):
-        world = draw_world(family, settings.factors[place], index, settings.seed)
+        world = family.world(settings.factors[place], index, settings.seed)
         for key, cell in judge(world, place, settings, methods):
             cells.setdefault(key, Cell()).add(cell)
     return cells

@@ -41,6 +41,7 @@ class Regime:
 
 REGIMES = {
     "simulation": Regime("simulation", per_factor=600, stream=1),
+    "rollouts": Regime("rollouts", per_factor=60, stream=2),
     "real": Regime("real", in_all=18, graded=True),
     "simulation-means": Regime("simulation-means", per_factor=600, mean_only=True, stream=1),
     "real-means": Regime("real-means", in_all=18, graded=True, mean_only=True),
@@ -59,10 +60,8 @@ def measure(world: World, demos: Mapping[str, int], regime: Regime, seed: int = 
     """Train once and evaluate. The same training set, seed and regime give the same measurement."""
     counts = [demos[name] for name in world.factors]
     rng = np.random.default_rng([world.seed, regime.stream, seed, *counts])
-    success = world.factor_success(np.array(counts, dtype=float))
-    noise = world.common_noise * rng.standard_normal() + world.own_noise * rng.standard_normal(success.size)
-    chance = np.clip(success + noise, 0.0, 1.0)
-    trials = regime.trials(success.size)
+    chance = world.trained(np.array(counts, dtype=float), rng)
+    trials = regime.trials(chance.size)
     if regime.graded and world.graded:
         return Measured(_graded(chance, trials, rng), trials)
     return Measured(rng.binomial(trials, chance) / trials, trials)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from factored_scaling.bench.measure import Regime, measure, policy_rows
-from factored_scaling.bench.worlds import DEMOS, World, factor_names
+from factored_scaling.bench.worlds import World, factor_names
 from factored_scaling.core.allocation import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.curves import Curve
@@ -66,7 +66,7 @@ class Method:
         if self.strategy == "equal":
             return ()
         wanted = None if self.policies is None else self.policies[min(place, len(self.policies) - 1)]
-        sets = _planned(self.construction, world.setting.count, world.setting.nominal, wanted)
+        sets = _planned(self.construction, world.setting.sizes, world.setting.nominal, wanted)
         if self.strategy in BASELINES:
             return sets[:1]
         if wanted is not None and wanted > len(sets):
@@ -187,7 +187,9 @@ def _by_model(posterior: Posterior, budget: int, policies: int) -> Decision:
 
 
 @functools.lru_cache(maxsize=64)
-def _planned(construction: str, count: int, nominal: int, policies: int | None) -> tuple[dict[str, int], ...]:
-    sizes = dict.fromkeys(factor_names(count), DEMOS)
-    spec = StudySpec(sizes, nominal=nominal, construction=construction, policies=policies)
+def _planned(
+    construction: str, sizes: tuple[int, ...], nominal: int, policies: int | None
+) -> tuple[dict[str, int], ...]:
+    named = dict(zip(factor_names(len(sizes)), sizes, strict=True))
+    spec = StudySpec(named, nominal=nominal, construction=construction, policies=policies)
     return tuple(run.demos for run in plan(spec))

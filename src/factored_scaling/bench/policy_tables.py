@@ -139,7 +139,7 @@ def _split(base: NDArray[np.int64], budget: int, rng: np.random.Generator) -> It
 def _unbalanced(start: int, count: int, rng: np.random.Generator) -> Iterator[tuple[NDArray[np.int64], int]]:
     """Starts whose factors differ up to sixteenfold, before and after a random split of K = 100."""
     while True:
-        base = np.maximum(1, np.round(start * 4.0 ** rng.uniform(-1, 1, count))).astype(np.int64)
+        base = unbalanced_start(start, count, rng)
         yield base, 0
         yield base + rng.multinomial(100, rng.dirichlet(np.full(count, 0.5))), 0
 
@@ -148,9 +148,19 @@ def _nominal_heavy(start: int, count: int, rng: np.random.Generator) -> Iterator
     """As many nominal demonstrations as all factors have together or twice that, before and after K = 100."""
     while True:
         for times in (1, 2):
-            base, nominal = np.full(count, max(1, start // 2)), times * count * start // 2
+            base, nominal = nominal_heavy_start(start, count, times)
             yield base, nominal
             yield base + rng.multinomial(100, rng.dirichlet(np.full(count, 0.5))), nominal
+
+
+def unbalanced_start(start: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Demonstrations per factor that differ up to sixteenfold around `start`."""
+    return np.maximum(1, np.round(start * 4.0 ** rng.uniform(-1, 1, count))).astype(np.int64)
+
+
+def nominal_heavy_start(start: int, count: int, times: int) -> tuple[NDArray[np.int64], int]:
+    """Half of `start` demonstrations per factor, and `times` as many nominal ones as these together."""
+    return np.full(count, max(1, start // 2)), times * count * start // 2
 
 
 @dataclass(frozen=True)
@@ -177,9 +187,13 @@ class PolicyTable:
 
     def where(self, keep: NDArray[np.bool_]) -> PolicyTable:
         """The rows for which `keep` is true."""
+        return self.rows(np.flatnonzero(keep))
+
+    def rows(self, chosen: NDArray[np.int64]) -> PolicyTable:
+        """The rows of these numbers."""
         columns = ("start", "seed", "nominal", "demos", "successes", "trials")
-        group = tuple(name for name, kept in zip(self.group, keep, strict=True) if kept)
-        return replace(self, group=group, **{name: getattr(self, name)[keep] for name in columns})
+        group = tuple(self.group[index] for index in chosen)
+        return replace(self, group=group, **{name: getattr(self, name)[chosen] for name in columns})
 
 
 def read_table(path: str | Path) -> PolicyTable:

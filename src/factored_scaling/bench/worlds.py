@@ -34,11 +34,18 @@ class Setting:
     count: int  # factors
     demos: int = DEMOS  # of each factor, now
     nominal: int = 0
+    # where factors differ: current demonstrations of each
+    unequal: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Current demonstrations of each factor."""
+        return self.unequal or (self.demos,) * self.count
 
     @property
     def total(self) -> int:
         """All current demonstrations."""
-        return self.count * self.demos + self.nominal
+        return sum(self.sizes) + self.nominal
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,14 @@ class Family:
     name: str
     draw: Callable[[Setting, np.random.Generator], Response]
     role: Role = "held_out"
+
+    def world(self, count: int, index: int, seed: int = 0) -> World:
+        """World number `index` with `count` factors."""
+        return draw_world(self, count, index, seed)
+
+    def has(self, count: int) -> bool:
+        """Whether it has worlds with `count` factors."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,7 @@ class World:
     @property
     def now(self) -> Floats:
         """Current demonstrations per factor."""
-        return np.full(self.setting.count, float(self.setting.demos))
+        return np.array(self.setting.sizes, dtype=float)
 
     def factor_success(self, demos: Floats) -> Floats:
         """Expected success on each factor's trials after training on `demos[..., i]` of factor i."""
@@ -85,9 +100,19 @@ class World:
         mean: Floats = self.factor_success(demos).mean(axis=-1)
         return mean
 
+    def trained(self, demos: Floats, rng: np.random.Generator) -> Floats:
+        """True success on each factor's trials of one policy that is trained on `demos`."""
+        success = self.factor_success(demos)
+        noise = self.common_noise * rng.standard_normal() + self.own_noise * rng.standard_normal(success.size)
+        return np.asarray(np.clip(success + noise, 0.0, 1.0))
+
+    def best(self, budget: int) -> Floats:
+        """The best allocation of `budget`."""
+        return best_allocation(self.score, self.now, budget)
+
     def spec(self, construction: str = "group") -> StudySpec:
         """The study that a user in this world would declare."""
-        sizes = dict.fromkeys(self.factors, self.setting.demos)
+        sizes = dict(zip(self.factors, self.setting.sizes, strict=True))
         return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
 
 

@@ -1,0 +1,155 @@
+"""Learn the constants of the response model's prior from tables of trained policies.
+
+    python benchmarks/learn_prior.py results/tables
+
+The model is fitted with a wide prior to all policies around each start of the tables whose role is `tuning`. The centre
+of every parameter is its mean over starts and factors, its spread what starts and factors differ by, together with
+what the fits leave open. The fits are then repeated with that prior, a few times, so that what policies do not
+determine does not keep the spread of the first one. Spreads are widened in the end, because one simulator is not all
+robots.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from response_models import read_tables
+
+from factored_scaling.bench.policy_tables import PolicyTable
+from factored_scaling.core.results import Results
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.model.likelihood import LogLikelihood
+from factored_scaling.model.observations import observe
+from factored_scaling.model.prior import Prior, PriorMixture, draw_mixture
+from factored_scaling.model.response import Parameters, size_of
+from factored_scaling.model.sampler import SamplerSettings, sample
+
+Floats = NDArray[np.float64]
+# Weak knowledge: orders of magnitude. What is learned does not depend on the prior that it replaces.
+WIDE = Prior(
+    level=(-1.5, 1.0, 3.0),
+    floor=(-2.5, 2.0, 4.0),
+    scale=(0.5, 1.5, 1.5),
+    power=(0.3, 0.8, 1.0),
+    share=0.5,
+    weight=0.8,
+    tilt=(-2.5, 1.5),
+    lean=(0.3, 1.5),
+    common=(-1.5, 2.0),
+    common_floor=(-2.0, 2.5),
+    total_power=(0.0, 1.5),
+    total_offset=(0.0, 1.5),
+    own_repair=(0.0, 0.4),
+    near_repair=(-3.0, 1.8),
+    cross_repair=(-3.0, 1.8),
+    noise_common=(-3.1, 0.6),
+    noise_own=(-3.5, 0.6),
+    sharpness=(0.2, 0.8),
+    offset=(0.3, 1.2),
+)
+SLOW = SamplerSettings(draws=128, moves=3, last=24, n_leapfrog=10, steps=300)
+WIDER = 1.3
+OUTSIDE = ("unbalanced",)  # groups with starts of their own
+
+
+def fitted(table: PolicyTable, start: int, prior: Prior) -> tuple[Parameters, PriorMixture]:
+    """The posterior of one start, given every policy around it."""
+    keep = (table.start == start) & (table.nominal == 0) & ~np.isin(np.array(table.group), OUTSIDE)
+    most = int(table.demos[keep].max())
+    spec = StudySpec(dict.fromkeys(table.factors, most), construction="screen")
+    known = observe(spec, Results.from_rows(list(_rows(table.where(keep)))))
+    count = len(table.factors)
+    known = replace(known, demos=known.demos * known.unit / start, now=np.ones(count), unit=float(start))
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        mixture = draw_mixture(rng, SLOW.draws, count, ((1.0, prior),))
+        raw, mixture = sample(LogLikelihood(known), mixture, size_of(count), rng, SLOW)
+    return Parameters.of(raw, mixture), mixture
+
+
+def _rows(table: PolicyTable) -> Iterator[dict[str, object]]:
+    for index in range(len(table)):
+        demos = {name: int(number) for name, number in zip(table.factors, table.demos[index], strict=True)}
+        for j, name in enumerate(table.factors):
+            score, trials = float(table.scores[index, j]), int(table.trials[index, j])
+            yield {"demos": demos, "seed": int(table.seed[index]), "factor": name, "score": score, "trials": trials}
+
+
+def one(values: list[Floats], wider: float) -> tuple[float, float]:
+    """Centre and spread of a parameter that each start has once: of samples per start."""
+    means = np.array([value.mean() for value in values])
+    spread = np.sqrt(means.var() + np.mean([value.var() for value in values]))
+    return round(float(means.mean()), 1), round(float(wider * spread), 1)
+
+
+def each(values: list[Floats], wider: float) -> tuple[float, float, float]:
+    """Centre, spread that all factors share and each factor's own: of N × samples per start."""
+    means = [value.mean(1) for value in values]
+    shared = np.std([mean.mean() for mean in means])
+    own = np.sqrt(np.mean([mean.var() for mean in means]) + np.mean([value.var(1).mean() for value in values]))
+    centre = float(np.mean([mean.mean() for mean in means]))
+    return round(centre, 1), round(float(wider * max(shared, 0.3)), 1), round(float(wider * own), 1)
+
+
+def learned(found: list[tuple[Parameters, PriorMixture]], wider: float) -> Prior:
+    """The prior under which the fitted starts are a sample."""
+    every = [parameters for parameters, _ in found]
+    off = [~np.eye(len(p.level), dtype=bool) for p in every]
+    repair = [np.log(p.repair) for p in every]
+    cross = one([value[mask] for value, mask in zip(repair, off, strict=True)], wider)
+    return Prior(
+        level=each([np.log(p.level) for p in every], wider),
+        floor=each([_logit(p.floor) for p in every], wider),
+        scale=each([np.log(p.scale) for p in every], wider),
+        power=each([np.log(p.power) for p in every], wider),
+        share=one([np.log(p.share) for p in every], wider)[1],
+        weight=one([np.log(p.weight) for p in every], wider)[1],
+        tilt=one([np.log(p.tilt) for p in every], wider),
+        lean=one([p.lean for p in every], wider),
+        common=one([np.log(p.common) for p in every], wider),
+        common_floor=one([_logit(p.common_floor) for p in every], wider),
+        total_power=one([np.log(p.total_power) for p in every], wider),
+        total_offset=one([np.log(p.total_offset) for p in every], wider),
+        own_repair=(0.0, one([value[~mask] for value, mask in zip(repair, off, strict=True)], wider)[1]),
+        near_repair=cross,
+        cross_repair=cross,
+        noise_common=one([p.links[0] for p in every], wider),
+        noise_own=one([p.links[1] for p in every], wider),
+        sharpness=one([np.log(mixture.sharpness) for _, mixture in found], wider),
+        offset=one([np.log(mixture.offset) for _, mixture in found], wider),
+    )
+
+
+def _logit(value: Floats) -> Floats:
+    return np.asarray(np.log(value.clip(min=1e-9)) - np.log1p(-value.clip(max=1 - 1e-9)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", type=Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parser.parse_args()
+    starts = [
+        (table, start)
+        for table in read_tables(options.tables, "tuning").values()
+        for start in sorted(set(table.start.tolist()))
+        if ((table.start == start) & (np.array(table.group) == "inside")).sum() >= len(table.factors)
+    ]
+    prior = WIDE
+    for left in reversed(range(options.rounds)):
+        found = [fitted(table, start, prior) for table, start in starts]
+        prior = learned(found, 1.0 if left else WIDER)
+        print(f"Prior(  # {len(starts)} starts, {left} rounds left")
+        for field in fields(Prior):
+            if not field.name.startswith("proxy"):
+                print(f"    {field.name}={getattr(prior, field.name)},")
+        print(")", flush=True)
+
+
+if __name__ == "__main__":
+    main()

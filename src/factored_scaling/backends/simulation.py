@@ -82,15 +82,15 @@ class Lab:
                 raise UnknownFactor(factor, self.task.factors)
             varied = None if factor == NOMINAL else factor
             episodes += [Episode(f"{factor}/{seed + index}", varied) for index in range(count)]
-        self._demonstrate([episode.id for episode in episodes], progress)
+        self.demonstrate([episode.id for episode in episodes], progress)
         return episodes
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames, from the cache or demonstrated now; large ones are mapped from a file."""
-        self._demonstrate(ids, progress)
+        self.demonstrate(ids, progress)
         return self._shelf.select(ids)
 
-    def _demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
+    def demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
         """Make the episodes that the cache does not have."""
         missing = self._shelf.missing(ids)
         each = self.task.max_steps * self.task.cameras * 3 * self.task.image_size**2
@@ -107,7 +107,7 @@ class Lab:
         """Train the run's diffusion policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
 
-        self._demonstrate(run.episodes, progress)
+        self.demonstrate(run.episodes, progress)
         table, config = self._shelf.holding(run.episodes), policy_config(run.policy)
         train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
@@ -124,7 +124,7 @@ class Lab:
             for run, folder in zip(runs, folders, strict=True)
         ]
         episodes = [id_ for run in runs for id_ in run.episodes]
-        self._demonstrate(episodes, context)
+        self.demonstrate(episodes, context)
         return train_within(self._shelf.holding(episodes), jobs, context, self.device, context.together)
 
     def fingerprint(self, folder: Path) -> str:
@@ -199,7 +199,7 @@ class Lab:
         """The policy's embedding of each episode's first observation."""
         from factored_scaling.policies.diffusion import load_policy
 
-        self._demonstrate(episodes, _silent)
+        self.demonstrate(episodes, _silent)
         return load_policy(folder, self.device).embed(self._shelf.first_images(episodes))
 
     def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:

@@ -110,11 +110,6 @@ class Study(RunQueue):
         log.info("continuing study %r in %s", spec.name, study.store.place)
         return study
 
-    @classmethod
-    def open_by_id(cls, address: str | Path, id_: int) -> Study:
-        """Open a study by its number in the database, as worker processes do."""
-        return cls(Store.open(address, create=False), id_)
-
     def __repr__(self) -> str:
         try:
             return f"<Study {describe(self)}>"

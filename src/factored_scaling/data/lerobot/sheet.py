@@ -16,7 +16,6 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import Check
 from factored_scaling.data.lerobot.pictures import first_pictures, fitted
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.io.atomic import write_whole
 
 SIDE = 144  # pixels of a thumbnail
 UNLABELLED = "unlabelled"
@@ -38,17 +37,10 @@ figcaption {{ font-size: .8rem; color: #57606a; overflow-wrap: anywhere }} figca
 """
 
 
-def write_sheet(
-    dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
-) -> None:
-    """Write the sheet to a .html or .png file, grouped by label; episodes without one come first."""
-    write_whole(path, sheet_of(dataset, check, path, camera, indices))
-
-
 def sheet_of(
     dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
 ) -> bytes:
-    """What `write_sheet` writes to `path`."""
+    """The content of a .html or .png file, grouped by label; episodes without one come first."""
     if path.suffix.lower() not in (".html", ".png"):
         raise InvalidInput("must end in .html or .png", where=str(path))
     if not dataset.cameras:

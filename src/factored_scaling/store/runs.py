@@ -31,6 +31,7 @@ from factored_scaling.store.schema import attempts, placements, queue, rounds, r
 
 _PLACED = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
 _SHORTEST_DIGEST = 4  # characters by which a run may be named
+_FIELDS = tuple(field.name for field in fields(RunRow))
 _IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
@@ -137,7 +138,7 @@ def one(connection: Connection, run_id: int) -> WholeRun:
     found = _rows(connection.execute(_ONE, {"run": run_id}), None)
     if not found:
         raise missing(run_id)
-    values = {field.name: getattr(found[0], field.name) for field in fields(RunRow)}
+    values = {name: getattr(found[0], name) for name in _FIELDS}
     return WholeRun(**values, spec=specs(connection, [run_id])[run_id])
 
 
@@ -298,25 +299,7 @@ def _run_row(places: list[Row[Any]], index: int | None, parsed: Callable[[str], 
     """One run from its rows, one per round it is in, oldest round first."""
     asked = [place for place in places if place.number == index]
     row, newest = (asked[0], asked[0]) if asked else (places[0], places[-1])
-    return RunRow(
-        id=row.id,
-        state=_state(row.state, row.trained),
-        rounds=tuple(place.number for place in places),
-        lease_expires=row.lease_expires,
-        started=row.started,
-        finished=row.finished,
-        trained=row.trained,
-        digest=row.digest,
-        seed=int(row.seed),
-        settings=parsed(row.settings),
-        demos=parsed(newest.demos),
-        position=row.position,
-        worker=row.worker,
-        attempts=row.attempts,
-        error=row.error,
-        trials=row.trials or 0,
-        mean=row.mean,
-        scores=row.scores or 0,
-        created=row.created,
-        policy=row.policy,
-    )
+    values = {name: row._mapping[name] for name in _FIELDS if name != "rounds"}
+    values |= {"state": _state(row.state, row.trained), "seed": int(row.seed), "settings": parsed(row.settings)}
+    values |= {"demos": parsed(newest.demos), "trials": row.trials or 0, "scores": row.scores or 0}
+    return RunRow(**values, rounds=tuple(place.number for place in places))

@@ -13,11 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.backends.command import listener
-from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.process import run_command
-from factored_scaling.backends.protocol import Embeddings
 from factored_scaling.core.checks import shown
-from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.progress import Progress
@@ -71,69 +68,41 @@ class ProxySettings:
         return cls(path, embedding, batch)
 
 
-class LerobotEmbedder:
-    """φ of a policy that LeRobot trained. Satisfies `ports.Embedder`; `folder` is a run's."""
+def embedded(
+    settings: ProxySettings,
+    python: Path,
+    environment: Mapping[str, str],
+    device: str | None,
+    folder: Path,
+    progress: Progress,
+    dataset: LerobotDataset,
+    indices: Sequence[int],
+) -> NDArray[np.float32]:
+    """The embedding of each episode's first observation by the policy in a run's folder, one row each."""
+    from factored_scaling.backends.lerobot import read_checkpoint
 
-    def __init__(
-        self,
-        settings: ProxySettings,
-        python: Path,
-        dataset: Path,
-        environment: Mapping[str, str],
-        device: str | None,
-        progress: Progress,
-    ) -> None:
-        self.settings = settings
-        self._python = python
-        self._dataset = dataset
-        self._environment = environment
-        self._device = device
-        self._progress = progress
-
-    def embeddings(self, run: RunSpec, folder: Path) -> Embeddings:
-        """Of the run's episodes and of the held-out ones."""
-        return Embeddings(self.embed(folder, run.episodes), self.embed_held_out(folder, run), tuple(self.factors()))
-
-    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
-        """One row per episode: the embedding of its first observation."""
-        return self._embedded(folder, *found_in(self._dataset, episodes))
-
-    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
-        """One row per episode of the held-out dataset, in the order of their numbers."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-
-        dataset = LerobotDataset.open(self.settings.held_out)
-        return self._embedded(folder, dataset, [entry.index for entry in dataset.episodes])
-
-    def factors(self) -> list[str | None]:
-        """The factor that each held-out episode varies, in the order of `embed_held_out`."""
-        return varied_factors(self.settings.held_out)
-
-    def _embedded(self, folder: Path, dataset: LerobotDataset, indices: Sequence[int]) -> NDArray[np.float32]:
-        from factored_scaling.backends.lerobot import read_checkpoint
-
-        checkpoint = read_checkpoint(folder)
-        with tempfile.TemporaryDirectory(prefix="fsc-embed-", dir=folder) as place:
-            observations, tasks = first_observations(dataset, indices, checkpoint)
-            np.savez(Path(place) / "observations.npz", **observations)  # type: ignore[arg-type]
-            result = Path(place) / "embedding.npy"
-            plan = {
-                "job": "embed",
-                "checkpoint": str(checkpoint),
-                "embedding": self.settings.embedding,
-                "observations": str(Path(place) / "observations.npz"),
-                "tasks": tasks,
-                "batch": self.settings.batch,
-                "seed": 0,
-                "device": self._device,
-                "result": str(result),
-            }
-            (Path(place) / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-            program = Path(__file__).parent / "elsewhere" / "jobs.py"
-            command = [str(self._python), str(program), str(Path(place) / "plan.json")]
-            run_command(command, folder, self._environment, folder / "embed.log", listener("", self._progress))
-            rows: NDArray[np.float32] = np.load(result)
-        return rows
+    checkpoint = read_checkpoint(folder)
+    with tempfile.TemporaryDirectory(prefix="fsc-embed-", dir=folder) as place:
+        observations, tasks = first_observations(dataset, indices, checkpoint)
+        np.savez(Path(place) / "observations.npz", **observations)  # type: ignore[arg-type]
+        result = Path(place) / "embedding.npy"
+        plan = {
+            "job": "embed",
+            "checkpoint": str(checkpoint),
+            "embedding": settings.embedding,
+            "observations": str(Path(place) / "observations.npz"),
+            "tasks": tasks,
+            "batch": settings.batch,
+            "seed": 0,
+            "device": device,
+            "result": str(result),
+        }
+        (Path(place) / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        program = Path(__file__).parent / "elsewhere" / "jobs.py"
+        command = [str(python), str(program), str(Path(place) / "plan.json")]
+        run_command(command, folder, environment, folder / "embed.log", listener("", progress))
+        rows: NDArray[np.float32] = np.load(result)
+    return rows
 
 
 def varied_factors(root: Path) -> list[str | None]:

@@ -13,11 +13,12 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from factored_scaling.backends.command import CommandSettings, listener
-from factored_scaling.backends.embedder import LerobotEmbedder, ProxySettings
+from factored_scaling.backends.embedder import ProxySettings, embedded, varied_factors
 from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.outcome import Outcome, OutcomeBackend, measured
 from factored_scaling.backends.process import Hear, outside_environment
@@ -248,17 +249,21 @@ class LerobotBackend(OutcomeBackend):
         return outcome.with_evaluation(measured(step, factors))
 
     def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings | None:
-        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`."""
-        embedder = self.embedder(context)
-        return None if embedder is None else embedder.embeddings(run, folder)
+        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`.
 
-    def embedder(self, progress: Progress) -> LerobotEmbedder | None:
-        """φ of the policies, for studies that name held-out scenes under `proxy`."""
+        One row per episode of the run, and one per episode of the held-out dataset, in the order of their numbers.
+        """
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+
         settings = self.settings
         if settings.proxy is None:
             return None
         environment = {**outside_environment(), "PYTHONUNBUFFERED": "1", **settings.common.environment}
-        return LerobotEmbedder(settings.proxy, settings.python, settings.dataset, environment, self._device, progress)
+        rows = partial(embedded, settings.proxy, settings.python, environment, self._device, folder, context)
+        scenes = LerobotDataset.open(settings.proxy.held_out)
+        held_out = rows(scenes, [entry.index for entry in scenes.episodes])
+        trained = rows(*found_in(settings.dataset, run.episodes))
+        return Embeddings(trained, held_out, tuple(varied_factors(settings.proxy.held_out)))
 
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
         return Step(name, run, folder.resolve(), self.folder, self._device or "cpu")

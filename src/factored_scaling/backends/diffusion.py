@@ -16,9 +16,8 @@ from factored_scaling.backends.embedder import ProxySettings, varied_factors
 from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.outcome import Outcome, OutcomeBackend
 from factored_scaling.backends.protocol import Context, Embeddings
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import check_keys, shown, whole
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput
@@ -49,9 +48,7 @@ class DiffusionSettings:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
         """Read `trainer:` and `policy:`; paths are relative to the study's folder."""
-        for key in data:
-            if key not in ("kind", "dataset", "proxy"):
-                raise UnknownKey(str(key), ("kind", "dataset", "proxy"), where=f"trainer.{key}")
+        check_keys(data, ("kind", "dataset", "proxy"), "trainer")
         place = data.get("dataset")
         if not isinstance(place, str) or not place:
             raise InvalidInput("no dataset", where="dataset", hint="give the path of a labelled LeRobot dataset")

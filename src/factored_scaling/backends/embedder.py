@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from factored_scaling.backends.command import listener
 from factored_scaling.backends.process import run_command
-from factored_scaling.core.checks import shown
-from factored_scaling.core.spec import UnknownKey
+from factored_scaling.core.checks import check_keys, shown
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.progress import Progress
 
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
 
 # by LeRobot's name of the policy, the usual one first
 EMBEDDINGS = {"diffusion": ("vision",), "pi0": ("attention", "latent"), "pi05": ("attention", "latent")}
-
-
-class UnknownEmbedding(UnknownName):
-    """An embedding that this policy does not have."""
-
-    kind = "embedding"
 
 
 @dataclass(frozen=True)
@@ -51,15 +44,13 @@ class ProxySettings:
         known = ("held_out", "embedding", "batch")
         if not isinstance(data, Mapping) or not isinstance(data.get("held_out"), str):
             raise InvalidInput("no held_out", where="trainer.proxy", hint="give the path of a labelled LeRobot dataset")
-        for key in data:
-            if key not in known:
-                raise UnknownKey(str(key), known, where=f"trainer.proxy.{key}")
+        check_keys(data, known, "trainer.proxy")
         if kind not in EMBEDDINGS:
             hint = f"there are embeddings of {', '.join(EMBEDDINGS)}"
             raise InvalidInput(f"no embedding of the policy {kind} is known", where="trainer.proxy", hint=hint)
         embedding, batch = data.get("embedding", EMBEDDINGS[kind][0]), data.get("batch", 16)
         if embedding not in EMBEDDINGS[kind]:
-            raise UnknownEmbedding(str(embedding), EMBEDDINGS[kind], where="trainer.proxy.embedding")
+            raise UnknownName(str(embedding), EMBEDDINGS[kind], kind="embedding", where="trainer.proxy.embedding")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidInput(f"expected a whole number, not {shown(batch)}", where="trainer.proxy.batch")
         path = (home / Path(data["held_out"]).expanduser()).resolve()

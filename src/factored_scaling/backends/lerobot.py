@@ -25,9 +25,8 @@ from factored_scaling.backends.process import Hear, outside_environment
 from factored_scaling.backends.protocol import Context, Embeddings
 from factored_scaling.backends.steps import Step
 from factored_scaling.backends.template import fill
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import check_keys, shown, whole
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, RunFailed, UnknownName
 from factored_scaling.io.text import write_text
 from factored_scaling.progress import Progress
@@ -72,12 +71,6 @@ _NUMBERS = re.compile(r"\b(loss|grdn|lr):([-+.\deE]+|nan|inf)\b")
 _VERSION = "import importlib.metadata as m; print(m.version('lerobot'))"
 
 
-class UnknownPreset(UnknownName):
-    """A preset that this trainer does not have."""
-
-    kind = "preset"
-
-
 @dataclass(frozen=True)
 class LerobotPolicy:
     """A study's `policy:` for this trainer. All of it is part of a run's identity."""
@@ -96,13 +89,11 @@ class LerobotPolicy:
     def from_mapping(cls, data: Mapping[str, Any]) -> LerobotPolicy:
         """Read `policy:`: a `preset`, and settings that override it."""
         known = ("preset", *cls.__dataclass_fields__)
-        for key in data:
-            if key not in known:
-                hint = "options of the policy belong under `options:`, others of lerobot-train under `training:`"
-                raise UnknownKey(str(key), known, where=f"policy.{key}", hint=hint)
+        hint = "options of the policy belong under `options:`, others of lerobot-train under `training:`"
+        check_keys(data, known, "policy", hint)
         preset = data.get("preset")
         if preset is not None and preset not in PRESETS:
-            raise UnknownPreset(str(preset), PRESETS, where="policy.preset")
+            raise UnknownName(str(preset), PRESETS, kind="preset", where="policy.preset")
         given = {"batch_size": 8, **(PRESETS[preset] if preset is not None else {}), **data}
         for key in ("type", "steps"):
             if key not in given:
@@ -151,9 +142,7 @@ class LerobotSettings:
             ("python", "dataset", "arguments", "saves", "proxy"),
             ("evaluate", "environment", "directory", "patience"),
         )
-        for key in data:
-            if key not in ("kind", *own, *shared):
-                raise UnknownKey(str(key), ("kind", *own, *shared), where=f"trainer.{key}")
+        check_keys(data, ("kind", *own, *shared), "trainer")
         paths = {}
         for key, what in (("python", "the Python in which LeRobot is installed"), ("dataset", "a LeRobot dataset")):
             if not isinstance(data.get(key), str) or not data[key]:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
-from factored_scaling.core.checks import named, real, shown, whole
+from factored_scaling.core.checks import check_keys, named, real, shown, whole
 from factored_scaling.core.conditions import ScoringSpec, scoring_of
 from factored_scaling.core.values import Values, plain, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
@@ -189,9 +189,7 @@ class StudySpec:
         if not isinstance(data, Mapping):
             raise InvalidInput(f"expected a mapping, not {_kind(data)}", hint="a study starts with `factors:`")
         known = tuple(cls.__dataclass_fields__)
-        for key in data:
-            if key not in (*known, "backend"):
-                raise UnknownKey(str(key), known, where=str(key))
+        check_keys((key for key in data if key != "backend"), known)
         if "backend" in data:
             data = _with_backend(data)
         if "factors" not in data:
@@ -236,12 +234,6 @@ class Combination:
         return self.total - self.size
 
 
-class UnknownKey(UnknownName):
-    """A key that study.yaml does not have."""
-
-    kind = "key"
-
-
 def _factors(given: Mapping[str, int | Mapping[str, Any]] | Sequence[Factor]) -> tuple[Factor, ...]:
     if isinstance(given, Mapping):
         factors = tuple(_factor(name, value) for name, value in given.items())
@@ -268,9 +260,7 @@ def _factor(name: object, value: int | Mapping[str, Any]) -> Factor:
     if not isinstance(value, Mapping):
         return Factor(cast(str, name), value)
     known = ("demos", "cost", "cap", "minimum", "values", "test_values")
-    for key in value:
-        if key not in known:
-            raise UnknownKey(str(key), known, where=f"{where}.{key}")
+    check_keys(value, known, where)
     if "demos" not in value:
         raise InvalidInput("no number of demos", where=where, hint="write `demos: 30`")
     return Factor(cast(str, name), **value)

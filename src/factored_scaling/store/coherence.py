@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from factored_scaling.core.checks import real, shown
+from factored_scaling.core.dataset import Dataset, Episode, check_counts
 from factored_scaling.core.proxy import KS
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import ALL_FACTORS
@@ -44,12 +44,10 @@ def check_export(data: Mapping[str, Any]) -> None:
 
 
 def _check_dataset(dataset: Sequence[Sequence[Any]], spec: StudySpec, where: str) -> None:
-    counts = Counter(factor for _, factor in dataset)
-    _check_names([name for name in counts if name is not None], spec.names, where)
-    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
-        if counts[name] != size:
-            what = f"{counts[name]} demos of {name or 'the nominal scene'}, the spec says {size}"
-            raise InvalidInput(what, where=where, hint=_HINT)
+    try:
+        check_counts(spec, Dataset(tuple(Episode(id_, factor) for id_, factor in dataset)))
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=where, hint=_HINT) from None
 
 
 def _check_run(run: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, insert, select
 
+from factored_scaling.core.design import PlannedRun
 from factored_scaling.core.trials import Measurement, Tally
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, results, runs, studies
-from factored_scaling.store.rows import Planned, RunRow
+from factored_scaling.store.rows import RunRow
 from factored_scaling.store.schema import rounds, scores
 from factored_scaling.store.schema import runs as runs_table
 
@@ -17,7 +18,7 @@ from factored_scaling.store.schema import runs as runs_table
 # is new of each.
 Match = Callable[
     [list[RunRow], dict[int, list[Measurement]], dict[int, list[Tally]]],
-    Sequence[tuple[Planned | RunRow, Sequence[Measurement]]],
+    Sequence[tuple[PlannedRun | RunRow, Sequence[Measurement]]],
 ]
 
 

@@ -23,10 +23,10 @@ from sqlalchemy import (
     update,
 )
 
-from factored_scaling.core.design import RunSpec
+from factored_scaling.core.design import PlannedRun, RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import studies
-from factored_scaling.store.rows import AttemptRow, Planned, RunOutline, RunRow, State, WholeRun, to_json
+from factored_scaling.store.rows import AttemptRow, RunOutline, RunRow, State, WholeRun, to_json
 from factored_scaling.store.schema import attempts, placements, queue, rounds, runs, scores, trials
 
 _PLACED = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
@@ -35,7 +35,9 @@ _FIELDS = tuple(field.name for field in fields(RunRow))
 _IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
-def add(connection: Connection, now: float, study: int, index: int, planned: Sequence[Planned | RunRow]) -> list[int]:
+def add(
+    connection: Connection, now: float, study: int, index: int, planned: Sequence[PlannedRun | RunRow]
+) -> list[int]:
     """Place runs in a round, after those already there; returns their ids in the order given.
 
     A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state and
@@ -254,7 +256,7 @@ def _positions(connection: Connection, round_id: int, wanted: Iterable[tuple[int
     return {digest: following + n for n, digest in enumerate(d for id_, d in wanted if id_ not in placed)}
 
 
-def _new_run(now: float, study: int, index: int, position: int, run: Planned) -> dict[str, Any]:
+def _new_run(now: float, study: int, index: int, position: int, run: PlannedRun) -> dict[str, Any]:
     return {"study_id": study, "state": "pending", "attempts": 0, "created": now} | spec_values(
         run.spec, index, position
     )
@@ -284,7 +286,7 @@ def _set_latest(connection: Connection, run_id: int) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _demos(run: Planned | RunRow) -> str:
+def _demos(run: PlannedRun | RunRow) -> str:
     for factor, count in run.demos.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidInput(f"demos must be whole numbers, not {count!r}", where=f"demos.{factor}")

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from factored_scaling.core.dataset import Dataset
+from factored_scaling.core.design import PlannedRun
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.io.atomic import take_name
@@ -20,11 +21,7 @@ from factored_scaling.store import queue_summary as summaries
 from factored_scaling.store import runs as run_rows
 from factored_scaling.store import studies as study_rows
 from factored_scaling.store.connections import Clock, Database, address_of
-from factored_scaling.store.rows import (
-    Document,
-    Planned,
-    WholeRun,
-)
+from factored_scaling.store.rows import Document, WholeRun
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -191,7 +188,7 @@ class Store:
 
     # --- studies and rounds
 
-    def create_study(self, name: str, spec: StudySpec, dataset: Dataset, planned: Sequence[Planned] = ()) -> int:
+    def create_study(self, name: str, spec: StudySpec, dataset: Dataset, planned: Sequence[PlannedRun] = ()) -> int:
         """A new study with round 0 and its runs; returns the number by which the other methods know it."""
         with self._database.writing() as connection:
             now = self._database.now(connection)
@@ -211,7 +208,7 @@ class Store:
         recommendation: Mapping[str, Any] | None,
         *,
         index: int | None = None,
-        planned: Sequence[Planned] = (),
+        planned: Sequence[PlannedRun] = (),
     ) -> int:
         """Append a round with its runs and return its index.
 

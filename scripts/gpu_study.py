@@ -116,7 +116,7 @@ class Worker:
             failures = lab.train_many([*runs.values()], [*runs], context)
         trained = [folder for folder in runs if folder not in failures]
         say(f"{len(trained)} policies trained")
-        alike = len({repr(run.policy) for run in runs.values()}) == 1  # only such can be rolled out side by side
+        alike = len({repr(runs[folder].policy) for folder in trained}) == 1  # only such can be rolled out side by side
         trials: dict[Path, list[Trial]] = defaultdict(list)
         for part in [trained] if alike else [[folder] for folder in trained]:
             contexts = [Context(self.watch) for _ in part]
@@ -265,9 +265,10 @@ class Study:
         summary = {"score": round(result.overall.mean, 4), "trials": result.overall.trials}
         summary |= {f"score:{name}": round(score.mean, 4) for name, score in scores.items()}
         say(job.file, *job.row.values(), f"seed {seed}:", *summary.values())
-        if nominal:
+        if nominal or job.file == "check.csv":
             row = {"name": job.row.get("name", "full data"), "seed": seed}
-            row |= {"nominal": round(sum(nominal) / len(nominal), 4), "nominal_trials": len(nominal)}
+            if nominal:
+                row |= {"nominal": round(sum(nominal) / len(nominal), 4), "nominal_trials": len(nominal)}
             write(self.out / "check.csv", ("name", "seed"), [row | summary])
         if job.file == "outcomes.csv":
             write(self.out / job.file, ("seed", "budget", "method"), [{**job.row, **summary}])

@@ -160,6 +160,13 @@ def test_variants_that_come_to_the_same_policy_are_all_checked(tmp_path: Path, s
     assert one.check() == [jobs[0], *jobs[2:]]
 
 
+def test_a_check_without_nominal_scenes_has_its_rows(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, nominal=0)
+    (job,) = one.check()
+    keep(one, job, 0.5)
+    assert one.check() == []
+
+
 def command(tmp_path: Path, what: str, updates: int, **more: Any) -> list[str]:
     given = {"task": TASK, "out": tmp_path / "out", "work": tmp_path / "work", "device": "cpu", "demos": 1}
     given |= {"states": 1, "nominal": 2, "image-size": 32, **more}
@@ -199,6 +206,16 @@ def test_a_stop_saves_what_is_in_training_and_the_same_command_goes_on(tmp_path:
     for _ in range(2):
         subprocess.run(check, check=True, timeout=120)
         assert len(rows(tmp_path / "out" / "check.csv")) == 1
+
+
+@pytest.mark.slow
+def test_policies_that_fail_are_told_and_leave_no_rows(tmp_path: Path) -> None:
+    check = command(tmp_path, "check", 60, variants=json.dumps({"hot": {"learning_rate": 1e30}, "fine": {}}), nominal=0)
+    for _ in range(2):  # the second time, all that is left fails
+        ended = subprocess.run(check, capture_output=True, text=True, timeout=120)
+        assert ended.stderr == "1 policies failed; the same command tries them again\n"
+        assert "check.csv hot seed 0 failed: the loss" in ended.stdout
+    assert [row["name"] for row in rows(tmp_path / "out" / "check.csv")] == ["fine"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +36,7 @@ figcaption {{ font-size: .8rem; color: #57606a; overflow-wrap: anywhere }} figca
 """
 
 
-def sheet_of(
-    dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
-) -> bytes:
+def sheet_of(dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None) -> bytes:
     """The content of a .html or .png file, grouped by label; episodes without one come first."""
     if path.suffix.lower() not in (".html", ".png"):
         raise InvalidInput("must end in .html or .png", where=str(path))
@@ -47,7 +44,7 @@ def sheet_of(
         raise InvalidInput("has no camera", where=str(dataset.root))
     if camera is not None and camera not in dataset.cameras:
         raise UnknownName(camera, dataset.cameras, kind="camera")
-    pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE), indices)
+    pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE))
     groups: dict[str, list[int]] = {name: [] for name in (UNLABELLED, *check.counts)}
     for index in sorted(pictures):
         groups[check.labels[index].text if index in check.labels else UNLABELLED].append(index)

@@ -28,6 +28,7 @@ from functools import cache
 import numpy as np
 from blind_worlds import families as blind
 from numpy.typing import NDArray
+from shuffled_worlds import renamed
 
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.held_out import HELD_OUT
@@ -44,7 +45,6 @@ from factored_scaling.bench.worlds import (
     World,
     draw_world,
     factor_names,
-    renamed,
 )
 from factored_scaling.core.design import plan
 from factored_scaling.core.spec import StudySpec

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,10 @@ def main() -> None:
             for regime in settings.regimes
         },
     }  # fmt: skip
-    text = json.dumps(table, indent=1) + "\n"
+    text = (
+        re.sub(r"\[\s+([\d.,\s]+?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(table, indent=1))
+        + "\n"
+    )
     print(f"\n{text}", end="")
     if given.save:
         TARGET.write_text(text, encoding="utf-8")

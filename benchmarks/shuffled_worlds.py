@@ -6,9 +6,16 @@ fsc bench decisions --worlds benchmarks/shuffled_worlds.py --methods equal,respo
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from factored_scaling.bench.families import shifted
-from factored_scaling.bench.worlds import Family, Response, Setting, renamed
+from factored_scaling.bench.worlds import Family, Response, Setting
+
+
+def renamed(response: Response, order: NDArray[np.int64]) -> Response:
+    """The same response with its factors declared in another order."""
+    back = np.argsort(order)
+    return lambda demos: response(demos[..., order])[..., back]
 
 
 def shuffled(setting: Setting, rng: np.random.Generator) -> Response:

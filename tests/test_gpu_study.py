@@ -1,27 +1,35 @@
-"""scripts/gpu_study.py: rows that are neither lost nor written twice, and a study that goes on after any end."""
+"""scripts/gpu_study.py: rows that are neither lost nor written twice, and a study that continues after any end."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
 import json
-import queue
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from factored_scaling.backends.simulation import Lab
-from factored_scaling.core.design import plan
+from factored_scaling.core.trials import Trial, result_of
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "gpu_study.py"
 FACTORS = ("camera_pose", "distractor", "table_texture", "lighting", "background")
 TASK = "tabletop/pick-place"
+# As on a machine that has none of these packages.
+WITHOUT = """
+import importlib.machinery
+missing = {"sqlalchemy", "yaml", "click", "rich", "jinja2", "matplotlib", "pyarrow", "pandas", "segno"}
+found = importlib.machinery.PathFinder.find_spec
+importlib.machinery.PathFinder.find_spec = lambda name, *rest: (
+    None if name.partition(".")[0] in missing else found(name, *rest)
+)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -35,131 +43,208 @@ def script() -> Any:
     return module
 
 
-@pytest.fixture(autouse=True)
-def go_on(script: Any) -> Iterator[None]:
-    yield
-    script.STOPPING.clear()
-
-
-def options(tmp_path: Path, **changes: Any) -> argparse.Namespace:
+def study(script: Any, tmp_path: Path, **changes: Any) -> Any:
     given = {
         "task": TASK,
         "out": tmp_path / "out",
-        "work": tmp_path / "work",
         "demos": 2,
         "seeds": [0],
         "states": 1,
+        "nominal": 4,
         "image_size": 32,
         "policy": {"preset": "small"},
         "budgets": [4],
         "rules": ["equal"],
         "orders": None,
-        "partial": False,
+        "variants": {"as given": {}},
     }
-    return argparse.Namespace(**{**given, **changes})
+    return script.Study(argparse.Namespace(**{**given, **changes}))
 
 
-def measured(script: Any, demos: int, score: float, nominal: int = 0, kind: str = "study") -> Any:
-    """A policy on `demos` of every factor."""
-    label = ("study", dict.fromkeys(FACTORS, demos), 0) if kind == "study" else ("check", f"variant {demos}")
-    run = argparse.Namespace(seed=0)
-    scores: dict[str | None, list[float]] = {name: [score, score] for name in FACTORS}
-    if nominal:
-        scores[None] = [1.0] * nominal
-    return script.Measured(script.Task(label, run, Path(), Path(), nominal), scores, {"1": [0.5]}, 1.0)
+def keep(one: Any, job: Any, score: float) -> None:
+    """Write the rows of a policy that has this score on every factor."""
+    trials = [Trial(f"{name}/{i}", score, (name,)) for name in FACTORS for i in range(2)]
+    one.keep(job, result_of(trials), [1.0] * job.nominal, {"1": [0.5]})
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_a_policy_is_kept_whole_or_not_at_all(tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = script.Files(tmp_path, FACTORS)
-    files.write([measured(script, 3, 1.0)])
-    keep = script.Files.keep
+    one = study(script, tmp_path)
+    planned = one.study()
+    keep(one, planned[1], 1.0)
+    write = script.write
 
-    def killed(self: Any, name: str, *rest: Any) -> None:
-        if name == "results.csv":
+    def killed(path: Path, *rest: Any) -> None:
+        if path.name == "results.csv":
             raise KeyboardInterrupt
-        keep(self, name, *rest)
+        write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(script.Files, "keep", killed)
+        patch.setattr(script, "write", killed)
         with pytest.raises(KeyboardInterrupt):
-            files.write([measured(script, 2, 0.5, nominal=4)])
-    assert files.measured() == {("3",) * 5 + ("0",)}
-    files.write([measured(script, 2, 0.5, nominal=4)])
-    assert files.measured() == {("3",) * 5 + ("0",), ("2",) * 5 + ("0",)}
-    assert len(files.rows("results.csv")) == 10
-    assert len(files.rows("check.csv")) == 1
-    assert set(json.loads((tmp_path / "similarity.json").read_text())) == {"3/3/3/3/3/0", "2/2/2/2/2/0"}
-    assert not list(tmp_path.glob("*.tmp"))
+            keep(one, planned[0], 0.5)
+    assert one.study() == [planned[0], *planned[2:]]
+    keep(one, planned[0], 0.5)
+    assert one.study() == planned[2:]
+    assert len(rows(tmp_path / "out" / "results.csv")) == 10
+    checked = rows(tmp_path / "out" / "check.csv")
+    assert [(row["name"], row["nominal"], row["score"]) for row in checked] == [("full data", "1.0", "0.5")]
+    assert set(json.loads((tmp_path / "out" / "similarity.json").read_text())) == {"0/0/2/2/2/0", "2/2/2/2/2/0"}
+    assert not list((tmp_path / "out").glob("*.tmp"))
 
 
 def test_rows_cut_short_are_measured_again_and_replaced(tmp_path: Path, script: Any) -> None:
-    files = script.Files(tmp_path, FACTORS)
-    files.write([measured(script, 3, 1.0), measured(script, 2, 1.0)])
-    path = tmp_path / "results.csv"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))  # as a kill between two rows left it
-    assert files.measured() == {("3",) * 5 + ("0",)}
-    files.write([measured(script, 2, 0.5)])
-    rows = files.rows("results.csv")
-    assert [(row["demos:lighting"], row["score"]) for row in rows] == [("3", "1.0")] * 5 + [("2", "0.5")] * 5
+    one = study(script, tmp_path)
+    planned = one.study()
+    keep(one, planned[0], 1.0)
+    keep(one, planned[1], 1.0)
+    path = tmp_path / "out" / "results.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    assert one.study() == planned[1:]
+    keep(one, planned[1], 0.5)
+    assert [row["score"] for row in rows(path)] == ["1.0"] * 5 + ["0.5"] * 5
 
 
 def test_rows_with_other_columns_stay_in_theirs(tmp_path: Path, script: Any) -> None:
-    files = script.Files(tmp_path, FACTORS)
-    files.write([measured(script, 1, 0.5, nominal=4, kind="check"), measured(script, 2, 0.5, kind="check")])
-    first, second = files.rows("check.csv")
-    assert (first["nominal"], first["score"]) == ("1.0", "0.5")
-    assert (second["nominal"], second["score"]) == ("", "0.5")
+    path = tmp_path / "check.csv"
+    script.write(path, ("name",), [{"name": "a", "nominal": 1.0, "score": 0.5}])
+    script.write(path, ("name",), [{"name": "b, too", "score": 0.25}])
+    assert [(row["name"], row["nominal"], row["score"]) for row in rows(path)] == [
+        ("a", "1.0", "0.5"),
+        ("b, too", "", "0.25"),
+    ]
 
 
 def test_rows_of_another_study_are_not_mixed_in(tmp_path: Path, script: Any) -> None:
-    lab = Lab(TASK, tmp_path, image_size=32)
-    files = script.Files(tmp_path / "out", FACTORS)
-    files.same_study(script.Room(options(tmp_path), 0, lab).spec)
-    files.same_study(script.Room(options(tmp_path, states=2), 0, lab).spec)  # nothing is measured yet
-    files.write([measured(script, 2, 1.0)])
-    files.same_study(script.Room(options(tmp_path, states=2), 1, lab).spec)  # another seed of it
+    study(script, tmp_path).study()
+    one = study(script, tmp_path, states=2)  # nothing is measured yet
+    keep(one, one.study()[0], 1.0)
+    study(script, tmp_path, states=2, seeds=[1]).study()  # another seed of it
     for change in ({"image_size": 48}, {"policy": {"preset": "small", "updates": 5}}, {"demos": 3}):
         with pytest.raises(SystemExit, match=r"rows of another study .* give another --out"):
-            files.same_study(script.Room(options(tmp_path, **{"states": 2, **change}), 0, lab).spec)
+            study(script, tmp_path, **{"states": 2, **change}).study()
 
 
-def test_orders_wait_for_the_whole_study(tmp_path: Path, script: Any) -> None:
-    lab = Lab(TASK, tmp_path, image_size=32)
-    files = script.Files(tmp_path / "out", FACTORS)
-    files.write([measured(script, 2, 1.0)])
-    policies = len(plan(script.Room(options(tmp_path), 0, lab).spec))
-    with pytest.raises(SystemExit, match=f"seed 0: {policies - 1} of the study's {policies} policies are not measured"):
-        script.loop(options(tmp_path), lab, None, files)
+def test_rules_wait_for_the_whole_study_and_given_allocations_do_not(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path)
+    planned = one.study()
+    keep(one, planned[0], 1.0)
+    with pytest.raises(SystemExit, match=f"seed 0: {len(planned) - 1} policies of the study are not measured"):
+        one.loop()
+    order = {
+        "seed": 0,
+        "budget": 4,
+        "method": "mine",
+        "predicted": None,
+        "order": dict.fromkeys(FACTORS, 0) | {"lighting": 4},
+    }
+    path = tmp_path / "orders.json"
+    path.write_text(json.dumps([order, {**order, "seed": 7}]))
+    (job,) = study(script, tmp_path, orders=path, rules=[]).loop()
+    assert [id_ for id_ in job.run.episodes if id_.startswith("lighting")] == [f"lighting/{i}" for i in range(6)]
+    keep(one, job, 0.5)
+    assert study(script, tmp_path, orders=path, rules=[]).loop() == []
 
 
-class Gone:
-    exitcode = -9
+def test_variants_that_come_to_the_same_policy_are_all_checked(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, seeds=[0, 1], variants={"as given": {}, "short": {"updates": 5}})
+    jobs = one.check()
+    assert [(job.row["name"], job.run.seed) for job in jobs] == [
+        (name, seed) for seed in (0, 1) for name in ("as given", "short")
+    ]
+    keep(one, jobs[1], 0.5)
+    assert one.check() == [jobs[0], *jobs[2:]]
 
 
-def test_a_dead_evaluator_is_noticed_after_what_it_left(script: Any) -> None:
-    hall = script.Hall.__new__(script.Hall)
-    hall._processes, hall.outbox, hall.open = [Gone()], queue.Queue(), 2
-    hall.outbox.put("the last")
-    assert hall.receive(wait=False) == ["the last"]
-    for wait in (False, True):
-        with pytest.raises(SystemExit, match="a process that measures has died"):
-            hall.receive(wait)
-        script.STOPPING.clear()
+def test_a_check_without_nominal_scenes_has_its_rows(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, nominal=0)
+    (job,) = one.check()
+    keep(one, job, 0.5)
+    assert one.check() == []
+
+
+def command(tmp_path: Path, what: str, updates: int, **more: Any) -> list[str]:
+    given = {"task": TASK, "out": tmp_path / "out", "work": tmp_path / "work", "device": "cpu", "demos": 1}
+    given |= {"states": 1, "nominal": 2, "image-size": 32, **more}
+    given["policy"] = json.dumps({"preset": "small", "updates": updates, "batch": 8})
+    return [sys.executable, str(SCRIPT), what, *(f"--{name}={value}" for name, value in given.items())]
+
+
+@pytest.mark.slow
+def test_the_whole_procedure_needs_few_packages(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    absent = subprocess.run([sys.executable, "-c", "import sqlalchemy"], env=environment, capture_output=True)
+    assert b"No module named 'sqlalchemy'" in absent.stderr
+    for what in ("study", "loop", "proxy"):
+        subprocess.run(command(tmp_path, what, 60, demos=2, budgets=4), env=environment, check=True, timeout=240)
+    out = tmp_path / "out"
+    measured = rows(out / "results.csv")
+    assert {row["trials"] for row in measured} == {"10"}
+    outcomes = rows(out / "outcomes.csv")
+    assert [row["method"] for row in outcomes] == ["group, top", "group, all", "equal", "greedy"]
+    assert all(sum(int(row[f"collect:{name}"]) for name in FACTORS) == 4 for row in outcomes)
+    assert [row["name"] for row in rows(out / "check.csv")] == ["full data"]
+    assert len(rows(out / "proxy-k1.csv")) == len(measured)
 
 
 @pytest.mark.slow
 def test_a_stop_saves_what_is_in_training_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    given = {"task": TASK, "out": tmp_path / "out", "work": tmp_path / "work", "device": "cpu", "demos": 1}
-    given |= {"states": 1, "nominal": 2, "image-size": 32, "policy": '{"preset": "small", "updates": 600, "batch": 8}'}
-    command = [sys.executable, str(SCRIPT), "check", *(f"--{name}={value}" for name, value in given.items())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        assert any("frames" in line for line in first.stdout)
+    check = command(tmp_path, "check", 600)
+    with subprocess.Popen(check, stderr=subprocess.PIPE, text=True) as first:
+        wait_for(tmp_path, "work/demos/*/*.safetensors")
         time.sleep(2)
         first.send_signal(signal.SIGTERM)
-        first.stdout.read()  # ends when its evaluator does too
+        assert first.stderr is not None
+        assert first.stderr.read() == "stopped; the same command continues\n"  # ends when its workers do too
     assert first.returncode == 1
     assert list((tmp_path / "work").glob("*/resume-*.json"))
     for _ in range(2):
-        subprocess.run(command, check=True, timeout=120)
-        assert len((tmp_path / "out" / "check.csv").read_text().splitlines()) == 2
+        subprocess.run(check, check=True, timeout=120)
+        assert len(rows(tmp_path / "out" / "check.csv")) == 1
+
+
+@pytest.mark.slow
+def test_policies_that_fail_are_told_and_leave_no_rows(tmp_path: Path) -> None:
+    check = command(tmp_path, "check", 60, variants=json.dumps({"hot": {"learning_rate": 1e30}, "fine": {}}), nominal=0)
+    for _ in range(2):  # the second time, all that is left fails
+        ended = subprocess.run(check, capture_output=True, text=True, timeout=120)
+        assert ended.stderr == "1 policies failed; the same command tries them again\n"
+        assert "check.csv hot seed 0 failed: the loss" in ended.stdout
+    assert [row["name"] for row in rows(tmp_path / "out" / "check.csv")] == ["fine"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_a_dead_worker_ends_the_command_and_a_dead_command_ends_its_workers(tmp_path: Path) -> None:
+    check = command(tmp_path, "check", 100_000, workers=1)
+    with subprocess.Popen(check, stderr=subprocess.PIPE, text=True) as first:
+        wait_for(tmp_path, "work/demos/*/*.safetensors")
+        (worker,) = workers_of(first.pid)
+        os.kill(worker, signal.SIGKILL)
+        assert first.stderr is not None
+        assert first.stderr.read() == "a worker has died; the same command continues\n"
+    with subprocess.Popen(check, stderr=subprocess.DEVNULL) as second:
+        wait_for(tmp_path, "work/*/resume-*.json")
+        (worker,) = workers_of(second.pid)
+        second.kill()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def wait_for(tmp_path: Path, pattern: str) -> None:
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob(pattern)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]

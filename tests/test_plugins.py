@@ -53,7 +53,7 @@ def test_mistakes_name_the_thing_and_the_remedy(package: str) -> None:
     things = registry()
     with pytest.raises(UnknownName, match="did you mean mean"):
         things.load("maen")
-    with pytest.raises(UnknownTask, match=r"study\.yaml: unknown task 'maen'"):
+    with pytest.raises(UnknownTask, match=r"study\.yaml: unknown thing 'maen'"):
         things.load("maen", UnknownTask, "study.yaml")
     for reference, reason in (
         ("nowhere:x", "ModuleNotFoundError"),

@@ -44,7 +44,7 @@ class Registry:
             return self._resolve(self.references[name], name, where)
         if ":" in name:
             return self._resolve(name, name, where)
-        raise error(name, self.references, where=where)
+        raise error(name, self.references, kind=self.kind, where=where)
 
     def _resolve(self, reference: str, name: str, where: str) -> Any:
         module, _, attribute = reference.partition(":")

@@ -17,6 +17,7 @@ from tests.data.lerobot_cases import CAMERA, episode, features, write
 
 from factored_scaling.backends import backend_settings
 from factored_scaling.backends.diffusion import DiffusionBackend
+from factored_scaling.backends.protocol import Context
 from factored_scaling.cli.offline import all_frames
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
@@ -178,14 +179,14 @@ def test_held_out_scenes_are_embedded_as_the_policy_sees_them(dataset: Path, tmp
     ids = episode_ids(LerobotDataset.open(dataset))
     run = RunSpec((ids[4], ids[1]), policy=TINY)
     made.train(run, tmp_path / "run", silent)
-    embedder = made.embedder(silent)
-    assert embedder is not None
-    trained, held_out = embedder.embed(tmp_path / "run", run.episodes), embedder.embed_held_out(tmp_path / "run", run)
+    found = made.embed(run, tmp_path / "run", Context())
+    assert found is not None
+    trained, held_out = found.trained, found.held_out
     assert len(held_out) == 6
     assert np.allclose(held_out[[4, 1]], trained, atol=1e-5)
     assert not np.allclose(held_out[0], held_out[1])
-    assert embedder.factors() == [None] * 6
-    assert trainer(dataset, tmp_path).embedder(silent) is None
+    assert found.factors == (None,) * 6
+    assert trainer(dataset, tmp_path).embed(run, tmp_path / "run", Context()) is None
 
 
 def test_wide_held_out_scenes_are_embedded_at_the_shape_that_the_policy_was_trained_at(tmp_path: Path) -> None:
@@ -199,7 +200,6 @@ def test_wide_held_out_scenes_are_embedded_at_the_shape_that_the_policy_was_trai
     made = backend_of(settings, {**TINY, "pool": "mean"}, tmp_path, "cpu")
     run = RunSpec(tuple(episode_ids(LerobotDataset.open(tmp_path / "data")).values()), policy=TINY)
     made.train(run, tmp_path / "run", silent)
-    embedder = made.embedder(silent)
-    assert embedder is not None
-    held_out = embedder.embed_held_out(tmp_path / "run", run)
-    assert np.allclose(held_out, embedder.embed(tmp_path / "run", run.episodes), atol=1e-5)
+    found = made.embed(run, tmp_path / "run", Context())
+    assert found is not None
+    assert np.allclose(found.held_out, found.trained, atol=1e-5)

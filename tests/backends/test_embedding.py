@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.backends.heard import Heard
 from tests.data.lerobot_cases import CAMERA, write
 from torch import Tensor, nn
 
 from factored_scaling.backends.elsewhere.jobs import attention, batches, latent, vision
-from factored_scaling.backends.embedder import LerobotEmbedder, ProxySettings, first_observations
+from factored_scaling.backends.embedder import ProxySettings, first_observations, varied_factors
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.identity import episode_ids
 from factored_scaling.data.lerobot.labels import Label, write_labels
@@ -152,8 +151,7 @@ def test_held_out_scenes_are_known_by_their_labels(tmp_path: Path) -> None:
     settings = ProxySettings.from_mapping({"held_out": "held"}, "diffusion", tmp_path)
     assert settings is not None
     assert settings.embedding == "vision"
-    embedder = LerobotEmbedder(settings, Path(), Path(), {}, None, Heard())
-    assert embedder.factors() == ["lighting", None, None]
+    assert varied_factors(settings.held_out) == ["lighting", None, None]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.oracle import best_allocation
-from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Response, Setting, World, draw_world, renamed
+from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Response, Setting, World, draw_world
 from factored_scaling.errors import FscError
 
 FAMILIES = (*TUNING, *HELD_OUT)
@@ -117,13 +117,3 @@ def test_a_worlds_study_declares_the_current_demonstrations() -> None:
     assert spec.names == world.factors
     assert list(spec.sizes.values()) == world.now.tolist()
     assert spec.total == world.setting.total
-
-
-def test_a_response_with_factors_in_another_order_is_the_same_response() -> None:
-    setting = Setting(5)
-    inner = TUNING[1].draw(setting, np.random.default_rng(2))
-    order = np.array([3, 0, 4, 1, 2])
-    demos = np.array([5.0, 10.0, 20.0, 40.0, 80.0])
-    declared = np.empty(5)
-    declared[order] = demos  # the inner response's factor i is declared as factor order[i]
-    assert renamed(inner, order)(declared)[order] == pytest.approx(inner(demos))

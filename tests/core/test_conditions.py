@@ -93,7 +93,7 @@ def test_a_spec_with_scoring_comes_back() -> None:
     ("scoring", "match"),
     [
         ([], "scoring: expected a mapping"),
-        ({"rubrik": "success"}, "scoring.rubrik: unknown name 'rubrik'; did you mean rubric"),
+        ({"rubrik": "success"}, "scoring.rubrik: unknown key 'rubrik'; did you mean rubric"),
         ({"preset": "fold-towels"}, "scoring.preset: unknown preset 'fold-towels'; did you mean fold-towel"),
         ({"rubric": "sucess"}, "scoring.rubric: unknown rubric"),
         ({"repeats": 0}, "scoring.repeats: value must be a whole number of at least 1"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factored_scaling import InvalidInput, Trial
-from factored_scaling.core.trials import bootstrap_mean, known_result, known_score, result_of, summarise, wilson
+from factored_scaling.core.trials import known_result, known_score, result_of, summarise, wilson
 
 
 def solved_wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -76,8 +76,7 @@ def test_graded_scores_get_a_bootstrap_near_the_normal_interval() -> None:
     assert score.trials == 200
     assert score.interval.low == pytest.approx(0.4375 - spread, abs=0.01)
     assert score.interval.high == pytest.approx(0.4375 + spread, abs=0.01)
-    assert bootstrap_mean(scores) == bootstrap_mean(scores)
-    assert bootstrap_mean(scores, seed=1) != bootstrap_mean(scores, seed=2)
+    assert summarise(scores) == score
 
 
 def test_whole_scores_get_wilson_whatever_their_type() -> None:
@@ -97,8 +96,6 @@ def test_graded_scores_that_are_all_alike_still_have_a_width() -> None:
 def test_what_is_no_score_is_refused(scores: list[float]) -> None:
     with pytest.raises(InvalidInput):
         summarise(scores)
-    with pytest.raises(InvalidInput):
-        bootstrap_mean(scores)
 
 
 def test_a_result_breaks_down_by_what_was_varied() -> None:

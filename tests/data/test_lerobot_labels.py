@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from factored_scaling.data.lerobot.labels import (
 from factored_scaling.data.lerobot.pictures import fitted
 from factored_scaling.data.lerobot.rules import by_rules, by_table, merged, numbers_in
 from factored_scaling.data.lerobot.select import select_episodes
-from factored_scaling.data.lerobot.sheet import write_sheet
+from factored_scaling.data.lerobot.sheet import sheet_of
 from factored_scaling.errors import InvalidInput
 
 TASKS = ("cube", "cube, camera left", "cube, camera right", "cube, lamp on", "cube", "cube")
@@ -224,22 +225,20 @@ def test_numbers_drawn_together_mean_the_same_numbers(numbers: list[int]) -> Non
         assert numbers_in(text, "") == sorted(set(numbers))
 
 
-def test_sheets_show_every_episode(copy: Path, tmp_path: Path) -> None:
+def test_sheets_show_every_episode(copy: Path) -> None:
     check = say(copy, "1-2: camera_pose = <left>")
     dataset = LerobotDataset.open(copy)
-    write_sheet(dataset, check, tmp_path / "sheet.html")
-    page = (tmp_path / "sheet.html").read_text()
+    page = sheet_of(dataset, check, Path("sheet.html")).decode()
     assert page.count("<img") == 6
     assert "unlabelled (4)" in page
     assert "&lt;left&gt;" in page
     assert "http" not in page
-    write_sheet(dataset, check, tmp_path / "sheet.png")
-    with Image.open(tmp_path / "sheet.png") as image:
+    with Image.open(io.BytesIO(sheet_of(dataset, check, Path("sheet.png")))) as image:
         assert np.asarray(image).std() > 10
     with pytest.raises(InvalidInput, match=r"must end in \.html or \.png"):
-        write_sheet(dataset, check, tmp_path / "sheet.pdf")
+        sheet_of(dataset, check, Path("sheet.pdf"))
     with pytest.raises(InvalidInput, match="unknown camera 'top'"):
-        write_sheet(dataset, check, tmp_path / "sheet.png", "top")
+        sheet_of(dataset, check, Path("sheet.png"), "top")
 
 
 @pytest.mark.parametrize(("shape", "shown"), [((48, 64), (108, 144)), ((64, 32), (144, 72)), ((16, 16), (144, 144))])

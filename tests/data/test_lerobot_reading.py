@@ -59,11 +59,6 @@ def test_ids_come_from_content_and_not_from_the_layout() -> None:
     assert len(set(found[0].values())) == 3
 
 
-def test_ids_do_not_depend_on_which_episodes_are_asked_for() -> None:
-    dataset = LerobotDataset.open(HOME / "v30-image")
-    assert episode_ids(dataset, [2]) == {2: episode_ids(dataset)[2]}
-
-
 def test_numbers_are_found_by_ids() -> None:
     dataset = LerobotDataset.open(HOME / "v30-image")
     ids = episode_ids(dataset)

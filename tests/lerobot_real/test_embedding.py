@@ -12,6 +12,7 @@ from tests.lerobot_real.cases import CAMERA, CHOSEN, made, write
 
 from factored_scaling.backends.embedder import first_observations
 from factored_scaling.backends.lerobot import read_checkpoint
+from factored_scaling.backends.protocol import Context
 from factored_scaling.data.lerobot.dataset import LerobotDataset
 
 pytest.importorskip("lerobot")
@@ -28,9 +29,9 @@ def test_vision_is_what_the_diffusion_policy_conditions_on(tmp_path: Path, separ
     trainer, run = made(tmp_path, "diffusion", 1, options, proxy={"held_out": "data", "batch": 4})
     (tmp_path / "run").mkdir()
     trainer.train(run, tmp_path / "run", Heard())
-    embedder = trainer.embedder(Heard())
-    assert embedder is not None
-    trained, held_out = embedder.embed(tmp_path / "run", run.episodes), embedder.embed_held_out(tmp_path / "run", run)
+    found = trainer.embed(run, tmp_path / "run", Context(Heard()))
+    assert found is not None
+    trained, held_out = found.trained, found.held_out
     assert (trained.shape, held_out.shape) == ((2, 16), (6, 16))
     assert np.allclose(held_out[list(CHOSEN)], trained, atol=1e-5)  # the same pictures in other batches
     assert np.linalg.norm(held_out[0] - held_out[1]) > 0

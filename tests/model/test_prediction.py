@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import factored_scaling as fsc
-from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
+from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor, UnknownName
 from factored_scaling.model.estimate import Estimate
 from factored_scaling.model.posterior import Posterior, fit_posterior, probability_at_least
-from factored_scaling.model.recommend import Recommendation, UnknownAlternative, recommend
+from factored_scaling.model.recommend import Recommendation, recommend
 
 SPEC = fsc.StudySpec({"camera": 30, "light": 30, "table": 20}, construction="one")
 BUDGET = 60
@@ -144,7 +144,7 @@ def test_an_equal_split_matches_itself(posterior: Posterior) -> None:
     [("equl", "unknown alternative 'equl'; did you mean equal?"), ("best", "'best'"), (3, "'3'"), ([], "'[]'")],
 )
 def test_versus_an_unknown_alternative_is_refused(answer: Recommendation, name: Any, message: str) -> None:
-    with pytest.raises(UnknownAlternative) as caught:
+    with pytest.raises(UnknownName) as caught:
         answer.versus(name)
     assert message in str(caught.value)
 

@@ -93,8 +93,8 @@ def test_curves_are_drawn_with_band_and_measured_points(tmp_path: Path) -> None:
     assert len(axes) == len(spec.names)
     for one, curve in zip(axes, said.curves, strict=True):
         lines = {str(line.get_label()): line for line in one.get_lines()}
-        assert lines["beyond"].get_ydata()[-1] == pytest.approx(curve.overall[-1].mean)  # type: ignore[index]
-        assert lines["predicted"].get_xdata()[-1] == spec.sizes[curve.factor]  # type: ignore[index]
+        assert lines["extrapolated"].get_ydata()[-1] == pytest.approx(curve.overall[-1].mean)  # type: ignore[index]
+        assert lines["fitted"].get_xdata()[-1] == spec.sizes[curve.factor]  # type: ignore[index]
         measured = sum(str(line.get_label()) == "measured" for line in one.get_lines())
         assert measured == len(said.measured(curve.factor)) > 0
         assert f"{100 * curve.overall[-1].mean:.1f}%" in factor_words(said, curve)

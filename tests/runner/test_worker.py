@@ -18,6 +18,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from factored_scaling.backends.protocol import Context
 from factored_scaling.backends.simulation import Lab, evaluation_sizes
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.design import RunSpec
@@ -125,8 +126,9 @@ def test_held_out_observations_are_drawn_once_for_all_runs(tmp_path: Path, one_b
 
     lab.task.first_frames = counted  # type: ignore[method-assign]
     for run in [*runs, replace(runs[0], evaluation={**runs[0].evaluation, "initial_states": 1})]:
-        alone = Lab(TASK, tmp_path, image_size=32).embed_held_out(run_folder(folder, runs[0].digest), run)
-        assert (lab.embed_held_out(run_folder(folder, runs[0].digest), run) == alone).all()
+        alone = Lab(TASK, tmp_path, image_size=32).embed(run, run_folder(folder, runs[0].digest), Context())
+        found = lab.embed(run, run_folder(folder, runs[0].digest), Context())
+        assert (found.held_out == alone.held_out).all()
     assert drawn == [2 * 2 * 2, 2 * 2]
 
 

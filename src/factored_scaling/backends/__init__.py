@@ -15,7 +15,7 @@ from typing import Any, cast
 from factored_scaling.backends.protocol import Backend, Context, Embeddings
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.errors import InvalidInput
 from factored_scaling.plugins import Registry
 
 __all__ = ["BACKENDS", "Backend", "BackendRequest", "Context", "Embeddings", "backend_settings", "load_backend"]
@@ -31,12 +31,6 @@ BACKENDS = Registry(
         COMMAND: "factored_scaling.backends.command:CommandBackend",
     },
 )
-
-
-class UnknownBackend(UnknownName):
-    """A backend that is not registered."""
-
-    kind = "backend"
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ _OUTSIDE = (COMMAND, "lerobot")
 
 def backend_class(settings: Mapping[str, Any]) -> Any:
     """The class or factory that the settings' `kind` names."""
-    return BACKENDS.load(str(settings.get("kind", COMMAND)), UnknownBackend, "trainer.kind")
+    return BACKENDS.load(str(settings.get("kind", COMMAND)), where="trainer.kind")
 
 
 def trains_in_process(settings: Mapping[str, Any]) -> bool:

@@ -14,9 +14,8 @@ from factored_scaling.backends.outcome import Outcome, OutcomeBackend, measured,
 from factored_scaling.backends.process import Hear
 from factored_scaling.backends.steps import PLACEHOLDERS, Step
 from factored_scaling.backends.template import check, check_ids, fill, plain, words
-from factored_scaling.core.checks import real, shown
+from factored_scaling.core.checks import check_keys, real, shown
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput
 from factored_scaling.progress import Progress
 
@@ -58,9 +57,7 @@ class CommandSettings:
     ) -> CommandSettings:
         """Read `trainer:`; errors name the place, and for an unknown placeholder the nearest known one."""
         known = tuple(cls.__dataclass_fields__)
-        for key in data:
-            if key not in (*known, "kind"):
-                raise UnknownKey(str(key), ("kind", *known), where=f"trainer.{key}")
+        check_keys(data, ("kind", *known), "trainer")
         if "command" not in data:
             raise InvalidInput("no command", where="trainer", hint="write the command line that trains a policy")
         placeholders = (*PLACEHOLDERS, *more, *plain(policy, "policy"), *plain(evaluation, "evaluation"))

@@ -16,9 +16,8 @@ from factored_scaling.backends.embedder import ProxySettings, varied_factors
 from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.outcome import Outcome, OutcomeBackend
 from factored_scaling.backends.protocol import Context, Embeddings
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import check_keys, shown, whole
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.data.shelf import FrameShelf
 from factored_scaling.errors import InvalidInput
@@ -49,9 +48,7 @@ class DiffusionSettings:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], policy: Mapping[str, Any], home: Path) -> DiffusionSettings:
         """Read `trainer:` and `policy:`; paths are relative to the study's folder."""
-        for key in data:
-            if key not in ("kind", "dataset", "proxy"):
-                raise UnknownKey(str(key), ("kind", "dataset", "proxy"), where=f"trainer.{key}")
+        check_keys(data, ("kind", "dataset", "proxy"), "trainer")
         place = data.get("dataset")
         if not isinstance(place, str) or not place:
             raise InvalidInput("no dataset", where="dataset", hint="give the path of a labelled LeRobot dataset")
@@ -130,28 +127,39 @@ class DiffusionBackend(OutcomeBackend):
         return Outcome(policy=".", metrics={"final_loss": described["final_loss"], "updates": described["updates"]})
 
     def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings | None:
-        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`."""
-        embedder = self.embedder(context)
-        return None if embedder is None else embedder.embeddings(run, folder)
+        """The vision encoder's embeddings of first observations, for studies that name held-out scenes under `proxy`.
 
-    def embedder(self, progress: Progress) -> DiffusionEmbedder | None:
-        """φ of the policies, for studies that name held-out scenes under `proxy`."""
-        return None if self.settings.proxy is None else DiffusionEmbedder(self, self.settings.proxy, progress)
+        One row per episode of the run, and one per episode of the held-out dataset, in the order of their numbers.
+        """
+        if self.settings.proxy is None:
+            return None
+        from factored_scaling.policies.diffusion import load_policy
 
-    @property
-    def device(self) -> str:
-        """Where networks run."""
-        return self._device
+        policy, scenes = load_policy(folder, self._device), self.settings.proxy.held_out
+        self._read(run.episodes, context)
+        trained = policy.embed(np.ascontiguousarray(self._shelf.first_images(run.episodes)))
+        held_out = policy.embed(np.ascontiguousarray(self._held_out_images(scenes)))
+        return Embeddings(trained, held_out, tuple(varied_factors(scenes)))
+
+    def _held_out_images(self, root: Path) -> NDArray[np.uint8]:
+        """The first pictures of every episode of a dataset, as the policy sees them."""
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+        from factored_scaling.data.lerobot.pictures import first_pictures, resized
+
+        names = self.settings.cameras or LerobotDataset.open(self.settings.dataset).cameras
+        held_out = LerobotDataset.open(root)
+        missing = [name for name in names if name not in held_out.cameras]
+        if missing:
+            hint = f"it has {', '.join(held_out.cameras)}"
+            raise InvalidInput(f"has no {missing[0]}, which the policy looks at", where=str(held_out.root), hint=hint)
+        seen = [first_pictures(held_out, name, partial(resized, size=self.settings.image_size)) for name in names]
+        rows = [np.stack([pictures[e.index] for pictures in seen]) for e in held_out.episodes]
+        return np.stack(rows).transpose(0, 1, 4, 2, 3)
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames at the policy's size, from the cache or out of the dataset."""
         self._read(ids, progress)
         return self._shelf.select(ids)
-
-    def first_images(self, ids: Sequence[str], progress: Progress) -> NDArray[np.uint8]:
-        """The pictures of each episode's first frame."""
-        self._read(ids, progress)
-        return self._shelf.first_images(ids)
 
     def _table(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """A table that holds these episodes, for training; an error if they cannot be used."""
@@ -180,45 +188,3 @@ class DiffusionBackend(OutcomeBackend):
             table = frame_table(dataset, named, self.settings.image_size, self.settings.cameras)
             self._shelf.add(table, hashlib.sha256(repr(batch).encode()).hexdigest()[:16])
         progress(len(ids), len(ids), READING)
-
-
-class DiffusionEmbedder:
-    """The vision encoder's embeddings of first observations."""
-
-    def __init__(self, trainer: DiffusionBackend, settings: ProxySettings, progress: Progress) -> None:
-        self._trainer = trainer
-        self._held_out = settings.held_out
-        self._progress = progress
-
-    def embeddings(self, run: RunSpec, folder: Path) -> Embeddings:
-        """Of the run's episodes and of the held-out ones."""
-        return Embeddings(self.embed(folder, run.episodes), self.embed_held_out(folder, run), tuple(self.factors()))
-
-    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
-        """One row per episode."""
-        return self._embedded(folder, self._trainer.first_images(episodes, self._progress))
-
-    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
-        """One row per episode of the held-out dataset, in the order of their numbers."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-        from factored_scaling.data.lerobot.pictures import first_pictures, resized
-
-        settings = self._trainer.settings
-        names = settings.cameras or LerobotDataset.open(settings.dataset).cameras
-        held_out = LerobotDataset.open(self._held_out)
-        missing = [name for name in names if name not in held_out.cameras]
-        if missing:
-            hint = f"it has {', '.join(held_out.cameras)}"
-            raise InvalidInput(f"has no {missing[0]}, which the policy looks at", where=str(held_out.root), hint=hint)
-        seen = [first_pictures(held_out, name, partial(resized, size=settings.image_size)) for name in names]
-        rows = [np.stack([pictures[e.index] for pictures in seen]) for e in held_out.episodes]
-        return self._embedded(folder, np.stack(rows).transpose(0, 1, 4, 2, 3))
-
-    def factors(self) -> list[str | None]:
-        """The factor that each held-out episode varies."""
-        return varied_factors(self._held_out)
-
-    def _embedded(self, folder: Path, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        from factored_scaling.policies.diffusion import load_policy
-
-        return load_policy(folder, self._trainer.device).embed(np.ascontiguousarray(images))

@@ -13,12 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factored_scaling.backends.command import listener
-from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.process import run_command
-from factored_scaling.backends.protocol import Embeddings
-from factored_scaling.core.checks import shown
-from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
+from factored_scaling.core.checks import check_keys, shown
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.progress import Progress
 
@@ -27,12 +23,6 @@ if TYPE_CHECKING:
 
 # by LeRobot's name of the policy, the usual one first
 EMBEDDINGS = {"diffusion": ("vision",), "pi0": ("attention", "latent"), "pi05": ("attention", "latent")}
-
-
-class UnknownEmbedding(UnknownName):
-    """An embedding that this policy does not have."""
-
-    kind = "embedding"
 
 
 @dataclass(frozen=True)
@@ -54,15 +44,13 @@ class ProxySettings:
         known = ("held_out", "embedding", "batch")
         if not isinstance(data, Mapping) or not isinstance(data.get("held_out"), str):
             raise InvalidInput("no held_out", where="trainer.proxy", hint="give the path of a labelled LeRobot dataset")
-        for key in data:
-            if key not in known:
-                raise UnknownKey(str(key), known, where=f"trainer.proxy.{key}")
+        check_keys(data, known, "trainer.proxy")
         if kind not in EMBEDDINGS:
             hint = f"there are embeddings of {', '.join(EMBEDDINGS)}"
             raise InvalidInput(f"no embedding of the policy {kind} is known", where="trainer.proxy", hint=hint)
         embedding, batch = data.get("embedding", EMBEDDINGS[kind][0]), data.get("batch", 16)
         if embedding not in EMBEDDINGS[kind]:
-            raise UnknownEmbedding(str(embedding), EMBEDDINGS[kind], where="trainer.proxy.embedding")
+            raise UnknownName(str(embedding), EMBEDDINGS[kind], kind="embedding", where="trainer.proxy.embedding")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidInput(f"expected a whole number, not {shown(batch)}", where="trainer.proxy.batch")
         path = (home / Path(data["held_out"]).expanduser()).resolve()
@@ -71,69 +59,41 @@ class ProxySettings:
         return cls(path, embedding, batch)
 
 
-class LerobotEmbedder:
-    """φ of a policy that LeRobot trained. Satisfies `ports.Embedder`; `folder` is a run's."""
+def embedded(
+    settings: ProxySettings,
+    python: Path,
+    environment: Mapping[str, str],
+    device: str | None,
+    folder: Path,
+    progress: Progress,
+    dataset: LerobotDataset,
+    indices: Sequence[int],
+) -> NDArray[np.float32]:
+    """The embedding of each episode's first observation by the policy in a run's folder, one row each."""
+    from factored_scaling.backends.lerobot import read_checkpoint
 
-    def __init__(
-        self,
-        settings: ProxySettings,
-        python: Path,
-        dataset: Path,
-        environment: Mapping[str, str],
-        device: str | None,
-        progress: Progress,
-    ) -> None:
-        self.settings = settings
-        self._python = python
-        self._dataset = dataset
-        self._environment = environment
-        self._device = device
-        self._progress = progress
-
-    def embeddings(self, run: RunSpec, folder: Path) -> Embeddings:
-        """Of the run's episodes and of the held-out ones."""
-        return Embeddings(self.embed(folder, run.episodes), self.embed_held_out(folder, run), tuple(self.factors()))
-
-    def embed(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
-        """One row per episode: the embedding of its first observation."""
-        return self._embedded(folder, *found_in(self._dataset, episodes))
-
-    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
-        """One row per episode of the held-out dataset, in the order of their numbers."""
-        from factored_scaling.data.lerobot.dataset import LerobotDataset
-
-        dataset = LerobotDataset.open(self.settings.held_out)
-        return self._embedded(folder, dataset, [entry.index for entry in dataset.episodes])
-
-    def factors(self) -> list[str | None]:
-        """The factor that each held-out episode varies, in the order of `embed_held_out`."""
-        return varied_factors(self.settings.held_out)
-
-    def _embedded(self, folder: Path, dataset: LerobotDataset, indices: Sequence[int]) -> NDArray[np.float32]:
-        from factored_scaling.backends.lerobot import read_checkpoint
-
-        checkpoint = read_checkpoint(folder)
-        with tempfile.TemporaryDirectory(prefix="fsc-embed-", dir=folder) as place:
-            observations, tasks = first_observations(dataset, indices, checkpoint)
-            np.savez(Path(place) / "observations.npz", **observations)  # type: ignore[arg-type]
-            result = Path(place) / "embedding.npy"
-            plan = {
-                "job": "embed",
-                "checkpoint": str(checkpoint),
-                "embedding": self.settings.embedding,
-                "observations": str(Path(place) / "observations.npz"),
-                "tasks": tasks,
-                "batch": self.settings.batch,
-                "seed": 0,
-                "device": self._device,
-                "result": str(result),
-            }
-            (Path(place) / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-            program = Path(__file__).parent / "elsewhere" / "jobs.py"
-            command = [str(self._python), str(program), str(Path(place) / "plan.json")]
-            run_command(command, folder, self._environment, folder / "embed.log", listener("", self._progress))
-            rows: NDArray[np.float32] = np.load(result)
-        return rows
+    checkpoint = read_checkpoint(folder)
+    with tempfile.TemporaryDirectory(prefix="fsc-embed-", dir=folder) as place:
+        observations, tasks = first_observations(dataset, indices, checkpoint)
+        np.savez(Path(place) / "observations.npz", **observations)  # type: ignore[arg-type]
+        result = Path(place) / "embedding.npy"
+        plan = {
+            "job": "embed",
+            "checkpoint": str(checkpoint),
+            "embedding": settings.embedding,
+            "observations": str(Path(place) / "observations.npz"),
+            "tasks": tasks,
+            "batch": settings.batch,
+            "seed": 0,
+            "device": device,
+            "result": str(result),
+        }
+        (Path(place) / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        program = Path(__file__).parent / "elsewhere" / "jobs.py"
+        command = [str(python), str(program), str(Path(place) / "plan.json")]
+        run_command(command, folder, environment, folder / "embed.log", listener("", progress))
+        rows: NDArray[np.float32] = np.load(result)
+    return rows
 
 
 def varied_factors(root: Path) -> list[str | None]:

@@ -13,20 +13,20 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from factored_scaling.backends.command import CommandSettings, listener
-from factored_scaling.backends.embedder import LerobotEmbedder, ProxySettings
+from factored_scaling.backends.embedder import ProxySettings, embedded, varied_factors
 from factored_scaling.backends.episodes import found_in
 from factored_scaling.backends.outcome import Outcome, OutcomeBackend, measured
 from factored_scaling.backends.process import Hear, outside_environment
 from factored_scaling.backends.protocol import Context, Embeddings
 from factored_scaling.backends.steps import Step
 from factored_scaling.backends.template import fill
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import check_keys, shown, whole
 from factored_scaling.core.design import RunSpec
-from factored_scaling.core.spec import UnknownKey
 from factored_scaling.errors import InvalidInput, RunFailed, UnknownName
 from factored_scaling.io.text import write_text
 from factored_scaling.progress import Progress
@@ -71,12 +71,6 @@ _NUMBERS = re.compile(r"\b(loss|grdn|lr):([-+.\deE]+|nan|inf)\b")
 _VERSION = "import importlib.metadata as m; print(m.version('lerobot'))"
 
 
-class UnknownPreset(UnknownName):
-    """A preset that this trainer does not have."""
-
-    kind = "preset"
-
-
 @dataclass(frozen=True)
 class LerobotPolicy:
     """A study's `policy:` for this trainer. All of it is part of a run's identity."""
@@ -95,13 +89,11 @@ class LerobotPolicy:
     def from_mapping(cls, data: Mapping[str, Any]) -> LerobotPolicy:
         """Read `policy:`: a `preset`, and settings that override it."""
         known = ("preset", *cls.__dataclass_fields__)
-        for key in data:
-            if key not in known:
-                hint = "options of the policy belong under `options:`, others of lerobot-train under `training:`"
-                raise UnknownKey(str(key), known, where=f"policy.{key}", hint=hint)
+        hint = "options of the policy belong under `options:`, others of lerobot-train under `training:`"
+        check_keys(data, known, "policy", hint)
         preset = data.get("preset")
         if preset is not None and preset not in PRESETS:
-            raise UnknownPreset(str(preset), PRESETS, where="policy.preset")
+            raise UnknownName(str(preset), PRESETS, kind="preset", where="policy.preset")
         given = {"batch_size": 8, **(PRESETS[preset] if preset is not None else {}), **data}
         for key in ("type", "steps"):
             if key not in given:
@@ -150,9 +142,7 @@ class LerobotSettings:
             ("python", "dataset", "arguments", "saves", "proxy"),
             ("evaluate", "environment", "directory", "patience"),
         )
-        for key in data:
-            if key not in ("kind", *own, *shared):
-                raise UnknownKey(str(key), ("kind", *own, *shared), where=f"trainer.{key}")
+        check_keys(data, ("kind", *own, *shared), "trainer")
         paths = {}
         for key, what in (("python", "the Python in which LeRobot is installed"), ("dataset", "a LeRobot dataset")):
             if not isinstance(data.get(key), str) or not data[key]:
@@ -248,17 +238,21 @@ class LerobotBackend(OutcomeBackend):
         return outcome.with_evaluation(measured(step, factors))
 
     def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings | None:
-        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`."""
-        embedder = self.embedder(context)
-        return None if embedder is None else embedder.embeddings(run, folder)
+        """Embeddings for FSC-Proxy, for studies that name held-out scenes under `proxy`.
 
-    def embedder(self, progress: Progress) -> LerobotEmbedder | None:
-        """φ of the policies, for studies that name held-out scenes under `proxy`."""
+        One row per episode of the run, and one per episode of the held-out dataset, in the order of their numbers.
+        """
+        from factored_scaling.data.lerobot.dataset import LerobotDataset
+
         settings = self.settings
         if settings.proxy is None:
             return None
         environment = {**outside_environment(), "PYTHONUNBUFFERED": "1", **settings.common.environment}
-        return LerobotEmbedder(settings.proxy, settings.python, settings.dataset, environment, self._device, progress)
+        rows = partial(embedded, settings.proxy, settings.python, environment, self._device, folder, context)
+        scenes = LerobotDataset.open(settings.proxy.held_out)
+        held_out = rows(scenes, [entry.index for entry in scenes.episodes])
+        trained = rows(*found_in(settings.dataset, run.episodes))
+        return Embeddings(trained, held_out, tuple(varied_factors(settings.proxy.held_out)))
 
     def _step(self, name: str, run: RunSpec, folder: Path) -> Step:
         return Step(name, run, folder.resolve(), self.folder, self._device or "cpu")

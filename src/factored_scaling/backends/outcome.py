@@ -11,10 +11,10 @@ from typing import Any
 
 from factored_scaling.backends.protocol import Context
 from factored_scaling.backends.steps import Step
-from factored_scaling.core.checks import real, shown, whole
+from factored_scaling.core.checks import check_keys, real, shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.trials import Measurement, Trial
-from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
+from factored_scaling.errors import FscError, InvalidInput, UnknownFactor
 from factored_scaling.io.text import read_json
 from factored_scaling.progress import Progress
 
@@ -23,12 +23,6 @@ _TRIAL_KEYS = ("key", "score", "factor", "setting", "note")
 CORRECT = "correct the file, or remove its folder to train again, and `fsc run --retry-failed`"
 MEASURE = "correct the program; `fsc run --retry-failed` measures again and does not train"
 SOURCE = "trainer"  # of measurements that arrive as means
-
-
-class UnknownResultKey(UnknownName):
-    """A key that a result file does not have."""
-
-    kind = "key"
 
 
 @dataclass(frozen=True)
@@ -104,9 +98,7 @@ def measured(step: Step, factors: Sequence[str]) -> Outcome:
 def _outcome(data: object, factors: Sequence[str], folder: Path) -> Outcome:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"expected an object, not {shown(data)}", hint=f"its keys are {', '.join(_KEYS)}")
-    for key in data:
-        if key not in _KEYS:
-            raise UnknownResultKey(str(key), _KEYS, where=str(key), hint="anything of your own belongs in `metrics`")
+    check_keys(data, _KEYS, hint="anything of your own belongs in `metrics`")
     policy, metrics = data.get("policy", ""), data.get("metrics", {})
     if not isinstance(policy, str):
         raise InvalidInput(f"expected a path, not {shown(policy)}", where="policy")
@@ -145,9 +137,7 @@ def _trials(data: object, factors: Sequence[str]) -> list[Trial]:
         where = f"trials[{index}]"
         if not isinstance(row, Mapping):
             raise InvalidInput(f"expected an object, not {shown(row)}", where=where, hint='{"key": …, "score": …}')
-        for key in row:
-            if key not in _TRIAL_KEYS:
-                raise UnknownResultKey(str(key), _TRIAL_KEYS, where=where)
+        check_keys(row, _TRIAL_KEYS, where)
         for key in ("factor", "setting", "note"):
             if not isinstance(row.get(key, ""), str):
                 raise InvalidInput(f"expected a text, not {shown(row[key])}", where=f"{where}.{key}")

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from factored_scaling.backends.protocol import Backend, Context, Embeddings
 from factored_scaling.core.dataset import Episode
 from factored_scaling.core.design import RunSpec
@@ -82,15 +79,15 @@ class Lab:
                 raise UnknownFactor(factor, self.task.factors)
             varied = None if factor == NOMINAL else factor
             episodes += [Episode(f"{factor}/{seed + index}", varied) for index in range(count)]
-        self._demonstrate([episode.id for episode in episodes], progress)
+        self.demonstrate([episode.id for episode in episodes], progress)
         return episodes
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
         """The episodes' frames, from the cache or demonstrated now; large ones are mapped from a file."""
-        self._demonstrate(ids, progress)
+        self.demonstrate(ids, progress)
         return self._shelf.select(ids)
 
-    def _demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
+    def demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
         """Make the episodes that the cache does not have."""
         missing = self._shelf.missing(ids)
         each = self.task.max_steps * self.task.cameras * 3 * self.task.image_size**2
@@ -107,7 +104,7 @@ class Lab:
         """Train the run's diffusion policy in `folder`, going on where it stopped."""
         from factored_scaling.policies.diffusion import train_diffusion
 
-        self._demonstrate(run.episodes, progress)
+        self.demonstrate(run.episodes, progress)
         table, config = self._shelf.holding(run.episodes), policy_config(run.policy)
         train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
@@ -124,7 +121,7 @@ class Lab:
             for run, folder in zip(runs, folders, strict=True)
         ]
         episodes = [id_ for run in runs for id_ in run.episodes]
-        self._demonstrate(episodes, context)
+        self.demonstrate(episodes, context)
         return train_within(self._shelf.holding(episodes), jobs, context, self.device, context.together)
 
     def fingerprint(self, folder: Path) -> str:
@@ -191,25 +188,16 @@ class Lab:
         ]
 
     def embed(self, run: RunSpec, folder: Path, context: Context) -> Embeddings:
-        """The policy's embeddings of the run's episodes and of the held-out initial observations."""
-        factors = tuple(condition.factor for condition in self.conditions(run.evaluation))
-        return Embeddings(self.embed_episodes(folder, run.episodes), self.embed_held_out(folder, run), factors)
-
-    def embed_episodes(self, folder: Path, episodes: Sequence[str]) -> NDArray[np.float32]:
-        """The policy's embedding of each episode's first observation."""
-        from factored_scaling.policies.diffusion import load_policy
-
-        self._demonstrate(episodes, _silent)
-        return load_policy(folder, self.device).embed(self._shelf.first_images(episodes))
-
-    def embed_held_out(self, folder: Path, run: RunSpec) -> NDArray[np.float32]:
-        """The policy's embedding of each held-out initial observation, in the order of `conditions`."""
+        """The policy's embeddings of the run's first observations and of the held-out ones, by `conditions`."""
         from factored_scaling.policies.diffusion import load_policy
 
         conditions = self.conditions(run.evaluation)
         if self._held_out is None or self._held_out[0] != conditions:  # the next runs' are the same
             self._held_out = conditions, self.task.first_frames(conditions, self.device)[0].cpu()
-        return load_policy(folder, self.device).embed(self._held_out[1])
+        self.demonstrate(run.episodes, context)
+        policy = load_policy(folder, self.device)
+        trained = policy.embed(self._shelf.first_images(run.episodes))
+        return Embeddings(trained, policy.embed(self._held_out[1]), tuple(condition.factor for condition in conditions))
 
     def remix(
         self, episodes: Sequence[str], settings: Mapping[str, Any], seed: int, folder: Path, progress: Progress
@@ -247,7 +235,3 @@ def _request(id_: str, factors: Sequence[str]) -> DemoRequest:
     if not number.isdigit() or (name != NOMINAL and name not in factors):
         raise InvalidInput(f"episode {id_!r} is not one of this simulator's", hint="ids are FACTOR/NUMBER")
     return DemoRequest(id_, None if name == NOMINAL else name, int(number))
-
-
-def _silent(done: int, total: int, note: str = "") -> None:
-    """Progress that nobody watches."""

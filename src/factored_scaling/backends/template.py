@@ -28,12 +28,6 @@ LONGEST_ARGUMENT = 120_000  # bytes; Linux takes a little more
 Value = str | Sequence[str]
 
 
-class UnknownPlaceholder(UnknownName):
-    """A placeholder that is never filled in."""
-
-    kind = "placeholder"
-
-
 def words(command: object, where: str) -> tuple[str, ...]:
     """A command line's words: a list is taken as it is, a text is split as a shell would split it."""
     if isinstance(command, str):
@@ -58,7 +52,7 @@ def check(command: Sequence[str], known: Sequence[str], where: str) -> None:
             if name is None:
                 continue
             if name not in known:
-                raise UnknownPlaceholder("{" + name + "}", ["{" + one + "}" for one in known], where=where)
+                raise UnknownName("{" + name + "}", ["{" + one + "}" for one in known], kind="placeholder", where=where)
             if name.endswith("*") and match[0] != word:
                 raise InvalidInput(
                     f"{match[0]} becomes several words and must stand alone, not in {word!r}", where=where

@@ -116,12 +116,6 @@ class World:
         return StudySpec(sizes, nominal=self.setting.nominal, construction=construction, name=self.family)
 
 
-def renamed(response: Response, order: NDArray[np.int64]) -> Response:
-    """The same response with its factors declared in another order."""
-    back = np.argsort(order)
-    return lambda demos: response(demos[..., order])[..., back]
-
-
 def factor_names(count: int) -> tuple[str, ...]:
     """factor_1, factor_2, …"""
     return tuple(f"factor_{index + 1}" for index in range(count))

@@ -110,7 +110,7 @@ class Target:
         declared = None if self.recorded else self.declared()
         if declared is None or declared.dataset is None or not ((self.folder or Path()) / declared.dataset).exists():
             return []
-        from factored_scaling.study import check_counts
+        from factored_scaling.core.dataset import check_counts
 
         try:
             found = self._recorded_demos(declared)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, cast
 
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, UnknownName
 
 # No study counts further; beyond it whole numbers lose digits as floats.
 LARGEST = 10**12
@@ -40,6 +41,13 @@ def real(value: object) -> float | None:
 def percentage(score: float) -> str:
     """What to write instead of a score that looks like a percentage; nothing where it does not."""
     return f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
+
+
+def check_keys(data: Iterable[object], known: Sequence[str], where: str = "", hint: str = "") -> None:
+    """Refuse keys that are not known, naming the place and the nearest known one."""
+    for key in data:
+        if key not in known:
+            raise UnknownName(str(key), known, kind="key", where=f"{where}.{key}" if where else str(key), hint=hint)
 
 
 def named(value: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from factored_scaling.core.checks import named, shown, whole
+from factored_scaling.core.checks import check_keys, named, shown, whole
 from factored_scaling.core.rubric import Rubric, rubric_of
 from factored_scaling.core.values import Values, spread, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
@@ -107,9 +107,7 @@ def scoring_of(declared: Mapping[str, Any], test_values: Mapping[str, Values]) -
     where = "scoring"
     if not isinstance(declared, Mapping):
         raise InvalidInput(f"expected a mapping, not {shown(declared)}", where=where)
-    for key in declared:
-        if key not in _KEYS:
-            raise UnknownName(str(key), _KEYS, where=f"{where}.{key}")
+    check_keys(declared, _KEYS, where)
     preset = declared.get("preset", "pick-place")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise UnknownName(named(preset), PRESETS, kind="preset", where=f"{where}.preset")

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from factored_scaling.core.checks import shown
-from factored_scaling.errors import InvalidInput, has_control_characters
+from factored_scaling.core.spec import StudySpec
+from factored_scaling.errors import InvalidInput, UnknownFactor, has_control_characters
+
+MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +57,38 @@ class Dataset:
     def extended(self, more: Iterable[Episode]) -> Dataset:
         """This dataset and `more`, as a new one."""
         return Dataset((*self.episodes, *more))
+
+
+def check_counts(spec: StudySpec, dataset: Dataset) -> None:
+    """The demos that a study declares are those that its dataset has, factor by factor."""
+    for name in dict.fromkeys(episode.factor for episode in dataset.episodes):
+        if name is not None and name not in spec.names:
+            hint = f"`factors:` has {', '.join(spec.names)}; give it one name in both"
+            raise UnknownFactor(name, where="a label of the dataset", hint=hint)
+    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
+        if dataset.count(name) != size:
+            what = (
+                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the study says {size}"
+            )
+            hint = f"write `{name or 'nominal'}: {dataset.count(name)}`, or label the rest (`fsc label` counts them)"
+            raise InvalidInput(what, hint=hint)
+
+
+def numbered_episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:
+    """Fresh index entries for demonstrations known only by their number."""
+    taken = {episode.id for episode in dataset.episodes}
+    made = []
+    for name, count in counts.items():
+        factor = None if name == "nominal" else name
+        if factor is not None and factor not in spec.names:
+            raise UnknownFactor(name, spec.names)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
+            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
+            raise InvalidInput(what, where=name)
+        index = dataset.count(factor)
+        for _ in range(count):
+            while f"{name}/{index}" in taken:
+                index += 1
+            taken.add(f"{name}/{index}")
+            made.append(Episode(f"{name}/{index}", factor))
+    return tuple(made)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from factored_scaling.core.checks import real, shown
+from factored_scaling.core.checks import check_keys, real, shown
 from factored_scaling.errors import InvalidInput, UnknownName
 
 # How a rollout may end without being judged by the rubric. Both are failures; the reason is kept.
@@ -110,9 +110,7 @@ def _level(entry: object, where: str) -> Level:
     if not isinstance(entry, Mapping):
         hint = "write for example {score: 0.5, name: nearly, means: off by less than 5 cm}"
         raise InvalidInput(f"expected a level, not {shown(entry)}", where=where, hint=hint)
-    for key in entry:
-        if key not in known:
-            raise UnknownName(str(key), known, where=f"{where}.{key}")
+    check_keys(entry, known, where)
     score = real(entry.get("score"))
     if score is None or not 0.0 <= score <= 1.0:
         raise InvalidInput(f"a score must lie in [0, 1], not {shown(entry.get('score'))}", where=f"{where}.score")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
-from factored_scaling.core.checks import named, real, shown, whole
+from factored_scaling.core.checks import check_keys, named, real, shown, whole
 from factored_scaling.core.conditions import ScoringSpec, scoring_of
 from factored_scaling.core.values import Values, plain, values_of
 from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
@@ -177,29 +177,11 @@ class StudySpec:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data that `from_mapping` reads back to an equal spec; also what study.yaml holds."""
-        fields = self._fields()
-        fields["factors"] = {factor.name: _plain(factor) for factor in self.factors}
-        fields["groups"] = [list(group) for group in self.groups] if self.groups is not None else None
-        fields["policy"] = dict(self.policy)
-        fields["evaluation"] = dict(self.evaluation)
-        fields["trainer"] = dict(self.trainer)
-        fields["executor"] = dict(self.executor)
-        fields["scoring"] = dict(self.scoring)
-        defaults: dict[str, Any] = {
-            "groups": None,
-            "group_size": 2,
-            "seeds": 1,
-            "first_seed": 0,
-            "dataset": None,
-            "task": None,
-            "policy": {},
-            "evaluation": {},
-            "trainer": {},
-            "executor": {},
-            "scoring": {},
-            "policies": None,
-        }
-        return {key: value for key, value in fields.items() if key not in defaults or value != defaults[key]}
+        data = {key: dict(value) if isinstance(value, Mapping) else value for key, value in self._fields().items()}
+        data["factors"] = {factor.name: _plain(factor) for factor in self.factors}
+        data["groups"] = [list(group) for group in self.groups] if self.groups is not None else None
+        always = ("name", "factors", "nominal", "construction", "points")
+        return {key: value for key, value in data.items() if key in always or value != _DEFAULTS[key]}
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> StudySpec:
@@ -207,9 +189,7 @@ class StudySpec:
         if not isinstance(data, Mapping):
             raise InvalidInput(f"expected a mapping, not {_kind(data)}", hint="a study starts with `factors:`")
         known = tuple(cls.__dataclass_fields__)
-        for key in data:
-            if key not in (*known, "backend"):
-                raise UnknownKey(str(key), known, where=str(key))
+        check_keys((key for key in data if key != "backend"), known)
         if "backend" in data:
             data = _with_backend(data)
         if "factors" not in data:
@@ -220,6 +200,9 @@ class StudySpec:
         order = ("name", "factors", "nominal", "construction", "groups", "group_size", "points", "seeds", "first_seed")
         settings = ("policies", "dataset", "task", "policy", "evaluation", "trainer", "executor", "scoring")
         return {key: getattr(self, key) for key in (*order, *settings)}
+
+
+_DEFAULTS = {key: {} if one.default is MISSING else one.default for key, one in StudySpec.__dataclass_fields__.items()}
 
 
 def _with_backend(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,12 +234,6 @@ class Combination:
         return self.total - self.size
 
 
-class UnknownKey(UnknownName):
-    """A key that study.yaml does not have."""
-
-    kind = "key"
-
-
 def _factors(given: Mapping[str, int | Mapping[str, Any]] | Sequence[Factor]) -> tuple[Factor, ...]:
     if isinstance(given, Mapping):
         factors = tuple(_factor(name, value) for name, value in given.items())
@@ -283,9 +260,7 @@ def _factor(name: object, value: int | Mapping[str, Any]) -> Factor:
     if not isinstance(value, Mapping):
         return Factor(cast(str, name), value)
     known = ("demos", "cost", "cap", "minimum", "values", "test_values")
-    for key in value:
-        if key not in known:
-            raise UnknownKey(str(key), known, where=f"{where}.{key}")
+    check_keys(value, known, where)
     if "demos" not in value:
         raise InvalidInput("no number of demos", where=where, hint="write `demos: 30`")
     return Factor(cast(str, name), **value)

@@ -113,16 +113,12 @@ def wilson(mean: float, trials: int, z: float = Z95) -> Interval:
     return Interval(low, high)
 
 
-def bootstrap_mean(scores: Sequence[float], replicates: int = 2000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean, for graded scores; deterministic for a seed."""
-    return _bootstrap(_levels(scores), replicates, seed)
-
-
-def _bootstrap(levels: Mapping[float, int], replicates: int = 2000, seed: int = 0) -> Interval:
+def _bootstrap(levels: Mapping[float, int], replicates: int = 2000) -> Interval:
+    """Percentile bootstrap of the mean, for graded scores; the same scores give the same interval."""
     values = np.array(sorted(levels))
     counts = np.array([levels[value] for value in values.tolist()])
     total = int(counts.sum())
-    draws = np.random.default_rng(seed).multinomial(total, counts / total, size=replicates)
+    draws = np.random.default_rng(0).multinomial(total, counts / total, size=replicates)
     low, high = np.quantile(draws @ values / total, [0.025, 0.975])
     return Interval(float(low), float(high))
 

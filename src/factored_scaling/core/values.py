@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from factored_scaling.core.checks import real, shown
-from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.core.checks import check_keys, real, shown
+from factored_scaling.errors import InvalidInput
 
 LONGEST_VALUE = 80
 MOST_VALUES = 1000
@@ -111,9 +111,7 @@ def _spread_span(span: Span, count: int, used: Iterable[str]) -> list[str]:
 
 def _span(declared: Mapping[str, Any], where: str) -> Span:
     known = ("from", "to", "unit")
-    for key in declared:
-        if key not in known:
-            raise UnknownName(str(key), known, where=f"{where}.{key}")
+    check_keys(declared, known, where)
     low, high = real(declared.get("from")), real(declared.get("to"))
     for key, end in (("from", low), ("to", high)):
         if end is None or not math.isfinite(end) or abs(end) > 1e9:

@@ -32,18 +32,6 @@ FITS = (RESPONSE_MODEL, POWER_LAW)
 STANDS_OUT = 0.8
 
 
-class UnknownAlternative(UnknownName):
-    """An alternative to which a recommendation was not compared."""
-
-    kind = "alternative"
-
-
-class UnknownFit(UnknownName):
-    """A fit other than the known ones."""
-
-    kind = "fit"
-
-
 @dataclass(frozen=True, slots=True)
 class CurveReport:
     """One combination's curve as `fsc recommend --json` prints it."""
@@ -123,7 +111,7 @@ class Recommendation:
         """Posterior of this allocation's success minus that of an alternative: "equal", "top" or "best"."""
         differences = self._modelled.differences
         if named(name) not in differences:
-            raise UnknownAlternative(named(name), differences)
+            raise UnknownName(named(name), differences, kind="alternative")
         return differences[name]
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -278,7 +266,7 @@ def recommend(
         rule = load_strategy(named(strategy), STRATEGIES)
     fit = fit if fit is not None else default_fit(strategy)
     if named(fit) not in FITS:
-        raise UnknownFit(named(fit), FITS, where="fit")
+        raise UnknownName(named(fit), FITS, kind="fit", where="fit")
     if fit == POWER_LAW:
         posterior = None
     elif posterior is None:

@@ -38,12 +38,6 @@ REGISTRY = Registry(
 )
 
 
-class UnknownStrategy(UnknownName):
-    """A strategy that is not registered."""
-
-    kind = "strategy"
-
-
 @dataclass(frozen=True)
 class StrategyInput:
     """What a strategy may look at."""
@@ -74,8 +68,9 @@ Strategy = Callable[[StrategyInput], Weights]
 def load_strategy(name: str, known: Sequence[str] = ()) -> Strategy:
     """The strategy of this name. `known` are more names for the message when there is none."""
     if ":" not in name and name not in REGISTRY:
-        raise UnknownStrategy(name, [*known, *(other for other in REGISTRY if other not in known)], where="strategy")
-    found: Strategy = REGISTRY.load(name, UnknownStrategy, "strategy")
+        every = [*known, *(other for other in REGISTRY if other not in known)]
+        raise UnknownName(name, every, kind="strategy", where="strategy")
+    found: Strategy = REGISTRY.load(name, where="strategy")
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -97,57 +98,74 @@ def panels(spec: StudySpec, recommendation: Recommendation) -> list[Panel]:
 def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int | None = None) -> Figure:
     """All curves as small multiples on one scale, steepest first: 1 to 28 of them and more."""
     every = panels(spec, recommendation)
+    cards = [
+        Card(_title(panel), gain_words(panel.report.now, panel.report.predicted), panel.colour, panel.plot)
+        for panel in every
+    ]
     across = columns or (len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4)
-    down = math.ceil(len(every) / across)
-    tallest = max(_title(panel).count("\n") for panel in every)
-    width, cell_height, foot = max(3.35 * across, 3.8), 2.85 + 0.18 * tallest, 0.42
-    height = cell_height * down + foot
+    legend = "demonstrations of the combination; all others are always in training"
+    return small_multiples(cards, across, shared_limits(every), legend)
+
+
+class Card(NamedTuple):
+    """One of several small plots."""
+
+    title: str
+    note: str
+    colour: str
+    plot: Plot
+
+
+def small_multiples(cards: Sequence[Card], across: int, limits: tuple[float, float], legend: str) -> Figure:
+    """Plots on one scale, `across` in a row, with the legend below."""
+    down = math.ceil(len(cards) / across)
+    width, cell = max(3.35 * across, 3.8), 2.8 + 0.18 * max(card.title.count("\n") for card in cards)
+    words = textwrap.wrap(legend, round(16 * (width - 0.6)))
+    height = cell * down + 0.14 + 0.15 * len(words)
     figure = bare_figure(width, height)
-    limits = shared_limits(every)
-    for index, panel in enumerate(every):
+    figure.text(0.52 / width, 0.08 / height, "\n".join(words), color=MUTED, fontsize=8, va="bottom", linespacing=1.3)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    for index, card in enumerate(cards):
         row, column = divmod(index, across)
-        left, cell = column * width / across + 0.52, width / across - 0.62
-        bottom = height - cell_height * (row + 1) + 0.55
-        axes = figure.add_axes((left / width, bottom / height, cell / width, 1.62 / height))
-        draw_panel(axes, panel, limits)
-        _panel_title(axes, panel)
-    text = "demonstrations of the combination; all others are always in training"
-    figure.text(0.52 / width, 0.2 / height, text, color=MUTED, fontsize=8, va="bottom")
+        left, bottom = column * width / across + 0.52, height - cell * (row + 1) + 0.55
+        axes = figure.add_axes((left / width, bottom / height, (width / across - 0.62) / width, 1.62 / height))
+        draw_plot(axes, card.plot, card.colour, limits)
+        axes.annotate(card.note, (0, 1), (0, 16), color=MUTED, fontsize=8.5, **place)
+        axes.annotate(card.title, (0, 1), (0, 29), color=card.colour, fontsize=10.5, fontweight="bold", **place)
     return figure
 
 
-def draw_panel(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
-    """Points with intervals, the fit solid where it was fitted and dashed beyond, and its band."""
-    curve, colour = panel.report.curve, panel.colour
-    size, end = curve.combination.size, panel.end
-    sizes = panel.sizes
-    fitted = np.array([curve.at(n) for n in sizes])
-    low, high = panel.band
+def draw_plot(axes: Axes, plot: Plot, colour: str, limits: tuple[float, float]) -> None:
+    """Points with intervals, the line solid up to the current demonstrations and dashed beyond, and its band."""
+    sizes, mean, low, high = np.array(plot.line).T
+    inside, beyond = sizes <= plot.size, sizes >= plot.size
     axes.fill_between(sizes, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
-    inside = sizes <= size
     line: dict[str, Any] = {"color": colour, "linewidth": 2.0, "zorder": 3}
-    axes.plot(sizes[inside], fitted[inside], label="fitted", solid_capstyle="round", **line)
-    axes.plot(sizes[sizes >= size], fitted[sizes >= size], label="extrapolated", dashes=(2.4, 1.6), **line)
-    for n, label in ((size, "now"), (end, "predicted")):
-        axes.plot([n, n], [limits[0], curve.at(n)], color=RULE, linewidth=1.0, label=label, zorder=2)
-    draw_points(axes, panel.plot.points, colour, end)
-    draw_prediction(axes, end, curve.at(end), colour)
-    dress_axes(axes, size, end, limits)
+    axes.plot(sizes[inside], mean[inside], label="fitted", solid_capstyle="round", **line)
+    axes.plot(sizes[beyond], mean[beyond], label="extrapolated", dashes=(2.4, 1.6), **line)
+    for n, score, label in ((plot.size, mean[inside][-1], "now"), (plot.end, mean[-1], "predicted")):
+        axes.plot([n, n], [limits[0], score], color=RULE, linewidth=1.0, label=label, zorder=2)
+    draw_points(axes, plot.points, colour, plot.end)
+    draw_prediction(axes, plot.end, float(mean[-1]), colour)
+    dress_axes(axes, plot.size, int(plot.end), limits)
 
 
 def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
     """One scale for all panels, in whole tens of percent, so that slopes can be compared by eye."""
     values: list[float] = []
     for panel in every:
-        curve = panel.report.curve
-        low, high = panel.band
-        values += [float(low[-1]), float(high[-1]), curve.at(float(panel.sizes[0])), curve.at(panel.end)]
-        for score, trials in zip(curve.points.score, curve.points.trials, strict=True):
-            interval = wilson(score, trials) if trials else None
-            values += [interval.low, interval.high] if interval else [score]
+        _, _, low, high = panel.plot.line[-1]
+        values += [low, high, panel.plot.line[0][1], panel.plot.line[-1][1], *interval_ends(panel.plot)]
     bottom = max(0.0, math.floor(min(values) * 10 - 0.2) / 10)
     top = min(1.0, math.ceil(max(values) * 10 + 0.2) / 10)
     return (bottom, top) if top - bottom >= 0.3 else (max(0.0, min(bottom, 0.7)), min(1.0, max(top, bottom + 0.3)))
+
+
+def interval_ends(plot: Plot) -> Iterator[float]:
+    """The ends of all intervals of measured scores, or the score where its number of trials is not known."""
+    for _, score, trials in plot.points:
+        interval = wilson(score, trials) if trials else None
+        yield from (interval.low, interval.high) if interval else (score,)
 
 
 def draw_points(axes: Axes, points: Sequence[tuple[float, float, int | None]], colour: str, end: float) -> None:
@@ -207,14 +225,6 @@ def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> 
         label.set_horizontalalignment(side)
         label.set_linespacing(1.25)
         label.set_color(INK)
-
-
-def _panel_title(axes: Axes, panel: Panel) -> None:
-    """Name and predicted gain above a panel."""
-    report = panel.report
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-    axes.annotate(gain_words(report.now, report.predicted), (0, 1), (0, 16), color=MUTED, fontsize=8.5, **place)
-    axes.annotate(_title(panel), (0, 1), (0, 29), color=panel.colour, fontsize=10.5, fontweight="bold", **place)
 
 
 def _title(panel: Panel) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import wilson
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import Recommendation
 from factored_scaling.model.summary import FactorCurve, ModelSummary
@@ -26,13 +23,12 @@ from factored_scaling.model.text import (
     probability_text,
     regret_sentence,
 )
-from factored_scaling.report.figures import bare_figure, draw_points, draw_prediction, dress_axes
+from factored_scaling.report.figures import Card, interval_ends, small_multiples
 from factored_scaling.report.plot import Plot, plot_svg
-from factored_scaling.report.style import COLOURS, MUTED, RULE, factor_places
+from factored_scaling.report.style import COLOURS, factor_places
 from factored_scaling.report.words import demo_words, listed, plain
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -114,58 +110,30 @@ def factor_plot(summary: ModelSummary, curve: FactorCurve) -> Plot:
     return Plot(line, summary.measured(curve.factor), summary.posterior.spec.sizes[curve.factor])
 
 
-def draw_factor(
-    axes: Axes, summary: ModelSummary, curve: FactorCurve, colour: str, limits: tuple[float, float]
-) -> None:
-    """The line is solid over the current demonstrations and dashed beyond, as along the paper's curves."""
-    demos, mean = np.array(curve.demos), np.array([estimate.mean for estimate in curve.overall])
-    low, high = ([getattr(estimate, side) for estimate in curve.overall] for side in ("low", "high"))
-    at, end = _at(curve, summary), curve.demos[-1]
-    line: dict[str, Any] = {"color": colour, "linewidth": 2.0, "zorder": 3}
-    axes.fill_between(demos, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
-    axes.plot(demos[: at + 1], mean[: at + 1], label="predicted", solid_capstyle="round", **line)
-    axes.plot(demos[at:], mean[at:], label="beyond", dashes=(2.4, 1.6), **line)
-    for n, score in ((demos[at], mean[at]), (end, mean[-1])):
-        axes.plot([n, n], [limits[0], score], color=RULE, linewidth=1.0, zorder=2)
-    draw_points(axes, summary.measured(curve.factor), colour, end)
-    draw_prediction(axes, end, float(mean[-1]), colour)
-    dress_axes(axes, int(demos[at]), int(end), limits)
-
-
 def model_limits(summary: ModelSummary) -> tuple[float, float]:
     """One scale for all factors, in whole tens of percent, that holds every band and every error bar."""
     values = [edge for curve in summary.curves for e in curve.overall for edge in (e.low, e.high)]
-    for curve in summary.curves:
-        for _, score, trials in summary.measured(curve.factor):
-            interval = wilson(score, trials) if trials else None
-            values += [interval.low, interval.high] if interval else [score]
-    bottom, top = max(0.0, np.floor(min(values) * 10) / 10), min(1.0, np.ceil(max(values) * 10) / 10)
-    return (float(min(bottom, 0.7)), float(min(1.0, max(top, bottom + 0.3))))
+    values += [end for curve in summary.curves for end in interval_ends(factor_plot(summary, curve))]
+    bottom, top = max(0.0, math.floor(min(values) * 10) / 10), min(1.0, math.ceil(max(values) * 10) / 10)
+    return (min(bottom, 0.7), min(1.0, max(top, bottom + 0.3)))
 
 
 def model_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
     """All factors as small multiples on one scale."""
     summary = recommendation.summary
     assert summary is not None
-    across = min(3 if len(summary.curves) in (3, 5, 6, 9) else 4, len(summary.curves))
-    down = -(-len(summary.curves) // across)
-    width, cell = 3.35 * across, 2.75
-    words = textwrap.wrap(_LEGEND, round(16 * (width - 0.6)))
-    height = cell * down + 0.14 + 0.15 * len(words)
-    figure = bare_figure(width, height)
-    figure.text(0.52 / width, 0.08 / height, "\n".join(words), color=MUTED, fontsize=8, va="bottom", linespacing=1.3)
-    limits, places = model_limits(summary), factor_places(spec, recommendation)
-    for index, curve in enumerate(summary.curves):
-        row, column = divmod(index, across)
-        left, bottom = column * 3.35 + 0.52, height - cell * (row + 1) + 0.55
-        axes = figure.add_axes((left / width, bottom / height, 2.73 / width, 1.62 / height))
-        colour = COLOURS[places[curve.factor]][0]
-        draw_factor(axes, summary, curve, colour, limits)
-        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-        gain = f"{points(curve.gain.mean)} points for the whole budget, P(best) {percent(curve.best, 0)}"
-        axes.annotate(gain, (0, 1), (0, 16), color=MUTED, fontsize=8.5, **place)
-        axes.annotate(plain(curve.factor), (0, 1), (0, 29), color=colour, fontsize=10.5, fontweight="bold", **place)
-    return figure
+    places = factor_places(spec, recommendation)
+    cards = [
+        Card(
+            plain(curve.factor),
+            f"{points(curve.gain.mean)} points for the whole budget, P(best) {percent(curve.best, 0)}",
+            COLOURS[places[curve.factor]][0],
+            factor_plot(summary, curve),
+        )
+        for curve in summary.curves
+    ]
+    across = min(3 if len(cards) in (3, 5, 6, 9) else 4, len(cards))
+    return small_multiples(cards, across, model_limits(summary), _LEGEND)
 
 
 def _at(curve: FactorCurve, summary: ModelSummary) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.recommend import Recommendation
 from factored_scaling.model.text import percent
-from factored_scaling.report.figures import draw_panel, panels, shared_limits
+from factored_scaling.report.figures import draw_plot, panels, shared_limits
 from factored_scaling.report.style import ACCENT, COLOURS, INK
 from factored_scaling.report.words import label_words, plain
 
@@ -66,6 +66,6 @@ def plot_curves(spec: StudySpec, recommendation: Recommendation) -> list[Axes]:
     for ax in axes[len(drawn) :]:
         ax.remove()
     for ax, panel in zip(axes, drawn, strict=False):
-        draw_panel(ax, panel, limits)
+        draw_plot(ax, panel.plot, panel.colour, limits)
         ax.set_title(label_words(panel.report.curve.combination.factors), color=panel.colour, loc="left")
     return axes[: len(drawn)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.rubric import Ending, Rubric
@@ -257,19 +257,6 @@ class Scoring:
 
 
 def _blind(trial: QueuedTrial) -> BlindTrial:
-    return BlindTrial(
-        code=trial.code,
-        number=trial.position + 1,
-        label=trial.label,
-        condition=trial.condition,
-        repeat=trial.repeat,
-        state=trial.state,
-        operator=trial.operator if trial.claimed or trial.state != "open" else None,
-        claimed=trial.claimed,
-        score=trial.score,
-        ending=trial.ending,
-        notes=trial.notes,
-        told=trial.told,
-        undone=trial.undone,
-        draft=trial.draft,
-    )
+    values = {field.name: getattr(trial, field.name) for field in fields(BlindTrial) if field.name != "number"}
+    values["operator"] = trial.operator if trial.claimed or trial.state != "open" else None
+    return BlindTrial(**values, number=trial.position + 1)

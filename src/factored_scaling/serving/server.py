@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Protocol
 
 from websockets.exceptions import ConnectionClosed
@@ -95,9 +94,7 @@ class PolicyServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
 

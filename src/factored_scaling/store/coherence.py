@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from factored_scaling.core.checks import real, shown
+from factored_scaling.core.dataset import Dataset, Episode, check_counts
 from factored_scaling.core.proxy import KS
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import ALL_FACTORS
@@ -37,19 +37,17 @@ def check_export(data: Mapping[str, Any]) -> None:
             _check_names([name for name, _ in trial["condition"]], names, f"{where}.condition")
             _check_state(trial, where)
     for index, document in enumerate(data["documents"]):
-        check = _DOCUMENTS.get(document["kind"])
-        if check is not None and not check(document["body"], names):
+        check, body = _DOCUMENTS.get(document["kind"]), document["body"]
+        if check is not None and not (isinstance(body, dict) and check(body, names)):
             what = f"is not what a document of the kind {document['kind']!r} holds"
             raise InvalidInput(what, where=f"documents[{index}].body", hint=_HINT)
 
 
 def _check_dataset(dataset: Sequence[Sequence[Any]], spec: StudySpec, where: str) -> None:
-    counts = Counter(factor for _, factor in dataset)
-    _check_names([name for name in counts if name is not None], spec.names, where)
-    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
-        if counts[name] != size:
-            what = f"{counts[name]} demos of {name or 'the nominal scene'}, the spec says {size}"
-            raise InvalidInput(what, where=where, hint=_HINT)
+    try:
+        check_counts(spec, Dataset(tuple(Episode(id_, factor) for id_, factor in dataset)))
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=where, hint=_HINT) from None
 
 
 def _check_run(run: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
@@ -100,36 +98,19 @@ def _is_counts(value: object, names: tuple[str, ...]) -> bool:
 
 def _is_collection(body: Any, names: tuple[str, ...]) -> bool:
     return (
-        isinstance(body, dict)
-        and _is_counts(body.get("allocation"), names)
+        _is_counts(body.get("allocation"), names)
         and isinstance(body.get("rows"), list)
         and all(_is_texts(row) and len(row) == 3 and row[1] in names for row in body["rows"])
     )
 
 
-def _is_collected(body: Any, _: tuple[str, ...]) -> bool:
-    return isinstance(body, dict) and set(body) == {"shown", "episode", "note"} and _is_texts(list(body.values()))
-
-
-def _is_order(body: Any, names: tuple[str, ...]) -> bool:
-    return isinstance(body, dict) and _is_counts(body.get("allocation"), names)
-
-
-def _is_plan(body: Any, _: tuple[str, ...]) -> bool:
-    return isinstance(body, dict) and _is_texts(body.get("runs"))
-
-
-def _is_trained(body: Any, _: tuple[str, ...]) -> bool:
-    return isinstance(body, dict) and "trainer" in body
-
-
 def _is_weights(body: Any, names: tuple[str, ...]) -> bool:
-    weights = body.get("weights") if isinstance(body, dict) else None
+    weights = body.get("weights")
     return isinstance(weights, dict) and set(weights) <= {*names, "nominal"} and _are_numbers(weights.values())
 
 
 def _is_similarity(body: Any, names: tuple[str, ...]) -> bool:
-    nearest, factors = (body.get(key) for key in ("nearest", "factors")) if isinstance(body, dict) else (None, None)
+    nearest, factors = (body.get(key) for key in ("nearest", "factors"))
     if not isinstance(nearest, dict) or not isinstance(factors, list) or not {str(k) for k in KS} <= set(nearest):
         return False
     sizes = {len(near) if isinstance(near, list) and _are_numbers(near) else None for near in nearest.values()}
@@ -140,12 +121,12 @@ def _are_numbers(values: Any) -> bool:
     return all(real(value) is not None for value in values)
 
 
-_DOCUMENTS: dict[str, Callable[[Any, tuple[str, ...]], bool]] = {
+_DOCUMENTS: dict[str, Callable[[dict[str, Any], tuple[str, ...]], bool]] = {
     "collection": _is_collection,
-    "collected": _is_collected,
-    "recommendation": _is_order,
-    "plan": _is_plan,
-    "trained": _is_trained,
+    "collected": lambda body, _: set(body) == {"shown", "episode", "note"} and _is_texts(list(body.values())),
+    "recommendation": lambda body, names: _is_counts(body.get("allocation"), names),
+    "plan": lambda body, _: _is_texts(body.get("runs")),
+    "trained": lambda body, _: "trainer" in body,
     "remix": _is_weights,
     "similarity": _is_similarity,
 }

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, insert, select
 
+from factored_scaling.core.design import PlannedRun
 from factored_scaling.core.trials import Measurement, Tally
 from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, results, runs, studies
-from factored_scaling.store.rows import Planned, RunRow
+from factored_scaling.store.rows import RunRow
 from factored_scaling.store.schema import rounds, scores
 from factored_scaling.store.schema import runs as runs_table
 
@@ -17,20 +18,24 @@ from factored_scaling.store.schema import runs as runs_table
 # is new of each.
 Match = Callable[
     [list[RunRow], dict[int, list[Measurement]], dict[int, list[Tally]]],
-    Sequence[tuple[Planned | RunRow, Sequence[Measurement]]],
+    Sequence[tuple[PlannedRun | RunRow, Sequence[Measurement]]],
 ]
 
 
 def take_in(connection: Connection, now: float, study: int, index: int, match: Match) -> int:
-    """Add what `match` finds and finish its runs; returns how many measurements were new."""
+    """Take in a file of means: `match` names the runs it is about and what is new, and these runs are done.
+
+    It is called with the study's runs, measurements and trials as this transaction sees them. Returns how many
+    measurements were new. Fails when round `index` is not the latest any more.
+    """
     studies.require(connection, study, lock=True)
     latest = connection.execute(select(func.max(rounds.c.number)).where(rounds.c.study_id == study)).scalar_one()
     if latest != index:
         raise InvalidInput("the study was extended meanwhile", hint="import the file again")
     own = select(runs_table.c.id).where(runs_table.c.study_id == study).order_by(runs_table.c.id)
     connection.execute(own.with_for_update()).all()  # what is matched stays as it is until the end
-    known = results.scores_of_study(connection, study), results.tallies(connection, study, None)
-    matched = match(runs.of_study(connection, study, None), *known)
+    known = results.scores_of_study(connection, study), results.tallies(connection, study)
+    matched = match(runs.of_study(connection, study), *known)
     ids = runs.add(connection, now, study, index, [run for run, _ in matched])
     rows = [
         {**results.score_values(measurement), "run_id": run_id, "created": now}

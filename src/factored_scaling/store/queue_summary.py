@@ -29,7 +29,10 @@ _CURRENT = select(queue).where(HERE, OWN, CLAIMED).order_by(queue.c.position).li
 
 
 def summary(connection: Connection, now: float, evaluation: int, operator: str, recent: int) -> QueueSummary:
-    """Counts, the moments of the `recent` latest scores, and which trials the operator had last and has now."""
+    """How far the evaluation is, and which trials the operator had last and has now.
+
+    With the moments at which the `recent` latest trials were scored or left out.
+    """
     closed = queues.one(connection, evaluation).closed is not None
     asked = {"evaluation": evaluation, "operator": operator, "now": now}
     counts, levels, claimed, mine = dict.fromkeys(("open", "scored", "skipped"), 0), dict[float, int](), 0, 0

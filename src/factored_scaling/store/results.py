@@ -96,8 +96,11 @@ def trials_of(connection: Connection, run_id: int) -> list[Trial]:
     return [_trial(row) for row in connection.execute(query)]
 
 
-def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None) -> dict[int, list[Tally]]:
-    """How many trials of each kind had each score, by run id, in order of first appearance."""
+def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
+    """How many trials had each score, by run id: of every run of the study that has any, or of some runs.
+
+    In order of first appearance.
+    """
     studies.require(connection, study)
     columns = trials.c.run_id, trials.c.factor, trials.c.score
     counted = select(*columns, func.count().label("count"), func.min(trials.c.id).label("first")).group_by(*columns)
@@ -124,14 +127,14 @@ def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
 def scores_of_study(
     connection: Connection, study: int, run_ids: Sequence[int] | None = None
 ) -> dict[int, list[Measurement]]:
-    """The measurements of every run that has any, or of some runs, by run id."""
+    """The measurements of every run of the study that has any, or of some runs, by run id."""
     studies.require(connection, study)
     rows = rows_by_run(connection, study, scores, run_ids)
     return {run_id: [_measurement(row) for row in mine] for run_id, mine in rows.items()}
 
 
 def counts(connection: Connection, study: int) -> tuple[int, int]:
-    """How many trials and how many measurements all runs have together."""
+    """How many trials, and how many measurements that are means, all runs of the study have together."""
     own = select(runs.c.id).where(runs.c.study_id == study)
     found = [
         connection.execute(select(func.count()).where(table.c.run_id.in_(own))).scalar_one()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from factored_scaling.core.conditions import Condition
 from factored_scaling.core.dataset import Dataset
@@ -205,20 +204,6 @@ class EntryRow:
     code: str
     entry: Entry
     created: float
-
-
-class Planned(Protocol):
-    """What `add_runs` needs to know of a new run; `core.design.PlannedRun` is one."""
-
-    @property
-    def spec(self) -> RunSpec:
-        """What to train and measure."""
-        ...
-
-    @property
-    def demos(self) -> Mapping[str, int]:
-        """Demos per factor."""
-        ...
 
 
 def to_json(value: object, what: str) -> str:

@@ -23,19 +23,26 @@ from sqlalchemy import (
     update,
 )
 
-from factored_scaling.core.design import RunSpec
+from factored_scaling.core.design import PlannedRun, RunSpec
 from factored_scaling.errors import InvalidInput, StudyMissing
 from factored_scaling.store import studies
-from factored_scaling.store.rows import AttemptRow, Planned, RunOutline, RunRow, State, WholeRun, to_json
+from factored_scaling.store.rows import AttemptRow, RunOutline, RunRow, State, WholeRun, to_json
 from factored_scaling.store.schema import attempts, placements, queue, rounds, runs, scores, trials
 
 _PLACED = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
 _SHORTEST_DIGEST = 4  # characters by which a run may be named
+_FIELDS = tuple(field.name for field in fields(RunRow))
 _IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
-def add(connection: Connection, now: float, study: int, index: int, planned: Sequence[Planned | RunRow]) -> list[int]:
-    """Make each run known to the study once and place it in the round; returns the runs' ids, in the order given."""
+def add(
+    connection: Connection, now: float, study: int, index: int, planned: Sequence[PlannedRun | RunRow]
+) -> list[int]:
+    """Place runs in a round, after those already there; returns their ids in the order given.
+
+    A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state and
+    its results.
+    """
     studies.require(connection, study, lock=True)
     round_id = studies.round_id(connection, study, index)
     digests = [run.digest if isinstance(run, RunRow) else run.spec.digest for run in planned]
@@ -61,7 +68,11 @@ def add(connection: Connection, now: float, study: int, index: int, planned: Seq
 
 
 def withdraw(connection: Connection, _now: float, study: int, index: int, digests: Collection[str]) -> list[int]:
-    """Remove runs from the round unless they are under way, trained or measured; returns the ids of those removed."""
+    """Take back runs that a round planned; returns the ids of those that are gone.
+
+    A run that somebody works on, that is trained, has a result or waits in a queue stays, and so does one that another
+    round has too.
+    """
     studies.require(connection, study, lock=True)
     here = studies.round_id(connection, study, index)
     placed = select(placements.c.run_id).where(placements.c.round_id == here)
@@ -81,8 +92,8 @@ def withdraw(connection: Connection, _now: float, study: int, index: int, digest
     return gone
 
 
-def of_study(connection: Connection, study: int, index: int | None) -> list[RunRow]:
-    """All runs, or those of one round, in the order to train them."""
+def of_study(connection: Connection, study: int, index: int | None = None) -> list[RunRow]:
+    """The study's runs, or those of one round, in the order to train them, all as of one moment."""
     if index is None:
         studies.require(connection, study)
         return read(connection, runs.c.study_id == study)
@@ -98,7 +109,7 @@ def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
 
 
 def outline(connection: Connection, study: int) -> list[RunOutline]:
-    """How far every run is, in the order to train them."""
+    """How far every run of the study is, in the order to train them: quick, whatever was measured."""
     studies.require(connection, study)
     columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained")]
     query = (
@@ -116,7 +127,7 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
 
 
 def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
-    """The specs of the runs of these ids that exist, in the order of the ids."""
+    """What the runs of these ids that exist are trained on, in the order of the ids."""
     found: dict[int, str] = {}
     for chunk in _chunks(run_ids):
         rows = connection.execute(select(runs.c.id, runs.c.spec).where(runs.c.id.in_(chunk)))
@@ -125,11 +136,11 @@ def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
 
 
 def one(connection: Connection, run_id: int) -> WholeRun:
-    """The run of this id."""
+    """One run, with the episodes it is trained on."""
     found = _rows(connection.execute(_ONE, {"run": run_id}), None)
     if not found:
         raise missing(run_id)
-    values = {field.name: getattr(found[0], field.name) for field in fields(RunRow)}
+    values = {name: getattr(found[0], name) for name in _FIELDS}
     return WholeRun(**values, spec=specs(connection, [run_id])[run_id])
 
 
@@ -140,7 +151,7 @@ def digests(connection: Connection, study: int, index: int) -> set[str]:
 
 
 def find(connection: Connection, study: int, reference: str) -> list[int]:
-    """Ids of the runs that are meant: the one of this id, or those whose digest begins so."""
+    """Ids of the study's runs that are meant by an id, or by four or more characters that a digest begins with."""
     own = select(runs.c.id).where(runs.c.study_id == study)
     if reference.isascii() and reference.isdigit() and len(reference) < 10:
         found = connection.execute(own.where(runs.c.id == int(reference))).scalars().all()
@@ -193,7 +204,7 @@ def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
 
 
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
-    """How the run's attempts ended, oldest first."""
+    """How the run's attempts so far ended, oldest first; the one under way is not among them."""
     require(connection, run_id)
     query = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.number)
     return [
@@ -245,7 +256,7 @@ def _positions(connection: Connection, round_id: int, wanted: Iterable[tuple[int
     return {digest: following + n for n, digest in enumerate(d for id_, d in wanted if id_ not in placed)}
 
 
-def _new_run(now: float, study: int, index: int, position: int, run: Planned) -> dict[str, Any]:
+def _new_run(now: float, study: int, index: int, position: int, run: PlannedRun) -> dict[str, Any]:
     return {"study_id": study, "state": "pending", "attempts": 0, "created": now} | spec_values(
         run.spec, index, position
     )
@@ -275,7 +286,7 @@ def _set_latest(connection: Connection, run_id: int) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _demos(run: Planned | RunRow) -> str:
+def _demos(run: PlannedRun | RunRow) -> str:
     for factor, count in run.demos.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidInput(f"demos must be whole numbers, not {count!r}", where=f"demos.{factor}")
@@ -290,25 +301,7 @@ def _run_row(places: list[Row[Any]], index: int | None, parsed: Callable[[str], 
     """One run from its rows, one per round it is in, oldest round first."""
     asked = [place for place in places if place.number == index]
     row, newest = (asked[0], asked[0]) if asked else (places[0], places[-1])
-    return RunRow(
-        id=row.id,
-        state=_state(row.state, row.trained),
-        rounds=tuple(place.number for place in places),
-        lease_expires=row.lease_expires,
-        started=row.started,
-        finished=row.finished,
-        trained=row.trained,
-        digest=row.digest,
-        seed=int(row.seed),
-        settings=parsed(row.settings),
-        demos=parsed(newest.demos),
-        position=row.position,
-        worker=row.worker,
-        attempts=row.attempts,
-        error=row.error,
-        trials=row.trials or 0,
-        mean=row.mean,
-        scores=row.scores or 0,
-        created=row.created,
-        policy=row.policy,
-    )
+    values = {name: row._mapping[name] for name in _FIELDS if name != "rounds"}
+    values |= {"state": _state(row.state, row.trained), "seed": int(row.seed), "settings": parsed(row.settings)}
+    values |= {"demos": parsed(newest.demos), "trials": row.trials or 0, "scores": row.scores or 0}
+    return RunRow(**values, rounds=tuple(place.number for place in places))

@@ -3,53 +3,64 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
 from factored_scaling.core.dataset import Dataset
-from factored_scaling.core.design import RunSpec
-from factored_scaling.core.rubric import Rubric
+from factored_scaling.core.design import PlannedRun
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trial_queue import PlannedTrial
-from factored_scaling.core.trials import Measurement, Tally, Trial
+from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.io.atomic import take_name
-from factored_scaling.store import (
-    creation,
-    exchange,
-    imports,
-    leases,
-    migrations,
-    queue_summary,
-    results,
-    runs,
-    studies,
-    trial_queue,
-)
+from factored_scaling.store import creation, exchange, imports, leases, migrations, results, trial_queue
+from factored_scaling.store import queue_summary as summaries
+from factored_scaling.store import runs as run_rows
+from factored_scaling.store import studies as study_rows
 from factored_scaling.store.connections import Clock, Database, address_of
-from factored_scaling.store.rows import (
-    AttemptRow,
-    Document,
-    DocumentRow,
-    Entry,
-    EntryRow,
-    EvaluationRow,
-    Planned,
-    QueuedTrial,
-    QueueSummary,
-    RoundRow,
-    RunOutline,
-    RunRow,
-    StudyRow,
-    WholeRun,
-)
+from factored_scaling.store.rows import Document, WholeRun
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
+
+
+def _reads(look: Callable[Concatenate[Connection, Given], Answer]) -> Callable[Concatenate[Store, Given], Answer]:
+    """A method that calls a function in a transaction that reads."""
+
+    @wraps(look)
+    def method(self: Store, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        with self._reading() as connection:
+            return look(connection, *given, **named)
+
+    return method
+
+
+def _reads_now(
+    look: Callable[Concatenate[Connection, float, Given], Answer],
+) -> Callable[Concatenate[Store, Given], Answer]:
+    """The same for a function that needs to know the time."""
+
+    @wraps(look)
+    def method(self: Store, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        with self._reading() as connection:
+            return look(connection, self._database.now(connection), *given, **named)
+
+    return method
+
+
+def _writes(
+    change: Callable[Concatenate[Connection, float, Given], Answer],
+) -> Callable[Concatenate[Store, Given], Answer]:
+    """A method that calls a function in a transaction that writes."""
+
+    @wraps(change)
+    def method(self: Store, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        return self._write(change, *given, **named)
+
+    return method
 
 
 class _Moment(threading.local):
@@ -60,6 +71,9 @@ class _Moment(threading.local):
 
 class Store:
     """Every method is one transaction: it happens as a whole, and what it wrote is on disk when it returns.
+
+    Most methods are functions of the other modules, which get the transaction's connection, and the time where they
+    need it.
 
     A store may be used from several threads, several processes may open the same database, and a process may fork
     while it has a store open. An SQLite file must lie on a local disk: its locks do not work over most network file
@@ -118,9 +132,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -168,12 +180,6 @@ class Store:
         with self._database.reading() as connection:
             yield connection
 
-    def _read(
-        self, look: Callable[Concatenate[Connection, Given], Answer], *given: Given.args, **named: Given.kwargs
-    ) -> Answer:
-        with self._reading() as connection:
-            return look(connection, *given, **named)
-
     def _write(
         self, change: Callable[Concatenate[Connection, float, Given], Answer], *given: Given.args, **named: Given.kwargs
     ) -> Answer:
@@ -182,22 +188,17 @@ class Store:
 
     # --- studies and rounds
 
-    def create_study(self, name: str, spec: StudySpec, dataset: Dataset, planned: Sequence[Planned] = ()) -> int:
+    def create_study(self, name: str, spec: StudySpec, dataset: Dataset, planned: Sequence[PlannedRun] = ()) -> int:
         """A new study with round 0 and its runs; returns the number by which the other methods know it."""
         with self._database.writing() as connection:
             now = self._database.now(connection)
-            study = studies.create(connection, now, name)
-            studies.add_round(connection, now, study, spec, dataset, recommendation=None, index=0)
-            runs.add(connection, now, study, 0, planned)
+            study = study_rows.create(connection, now, name)
+            study_rows.add_round(connection, now, study, spec, dataset, recommendation=None, index=0)
+            run_rows.add(connection, now, study, 0, planned)
         return study
 
-    def studies(self) -> list[StudyRow]:
-        """All studies, oldest first."""
-        return self._read(studies.every)
-
-    def study(self, name: str) -> StudyRow:
-        """The study of this name."""
-        return self._read(studies.named, name)
+    studies = _reads(study_rows.every)
+    study = _reads(study_rows.named)
 
     def add_round(
         self,
@@ -207,7 +208,7 @@ class Store:
         recommendation: Mapping[str, Any] | None,
         *,
         index: int | None = None,
-        planned: Sequence[Planned] = (),
+        planned: Sequence[PlannedRun] = (),
     ) -> int:
         """Append a round with its runs and return its index.
 
@@ -215,63 +216,24 @@ class Store:
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)
-            number = studies.add_round(connection, now, study, spec, dataset, recommendation, index)
-            runs.add(connection, now, study, number, planned)
+            number = study_rows.add_round(connection, now, study, spec, dataset, recommendation, index)
+            run_rows.add(connection, now, study, number, planned)
         return number
 
-    def rounds(self, study: int) -> list[RoundRow]:
-        """The study's rounds, oldest first."""
-        return self._read(studies.rounds_of, study)
+    rounds = _reads(study_rows.rounds_of)
 
     # --- runs
 
-    def add_runs(self, study: int, round: int, planned: Sequence[Planned]) -> list[int]:
-        """Place runs in a round, after those already there; returns their ids in the order given.
-
-        A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state
-        and its results.
-        """
-        return self._write(runs.add, study, round, planned)
-
-    def withdraw_runs(self, study: int, round: int, digests: Collection[str]) -> list[int]:
-        """Take back runs that a round planned; returns the ids of those that are gone.
-
-        A run that somebody works on, that is trained, has a result or waits in a queue stays, and so does one that
-        another round has too.
-        """
-        return self._write(runs.withdraw, study, round, digests)
-
-    def runs(self, study: int, round: int | None = None) -> list[RunRow]:
-        """The study's runs, or those of one round, in the order to train them, all as of one moment."""
-        return self._read(runs.of_study, study, round)
-
-    def some_runs(self, run_ids: Sequence[int]) -> list[RunRow]:
-        """The runs of these ids that exist, in the order of the ids."""
-        return self._read(runs.some, run_ids)
-
-    def outline(self, study: int) -> list[RunOutline]:
-        """How far every run of the study is, in the order to train them: quick, whatever was measured."""
-        return self._read(runs.outline, study)
-
-    def digests(self, study: int, round: int) -> set[str]:
-        """The digests of a round's runs."""
-        return self._read(runs.digests, study, round)
-
-    def find_runs(self, study: int, reference: str) -> list[int]:
-        """Ids of the study's runs that are meant by an id, or by four or more characters that a digest begins with."""
-        return self._read(runs.find, study, reference)
-
-    def specs(self, run_ids: Sequence[int]) -> dict[int, RunSpec]:
-        """What runs are trained on, by their ids and in the order of these."""
-        return self._read(runs.specs, run_ids)
-
-    def run(self, run_id: int) -> WholeRun:
-        """One run, with the episodes it is trained on."""
-        return self._read(runs.one, run_id)
-
-    def attempts(self, run_id: int) -> list[AttemptRow]:
-        """How the run's attempts so far ended, oldest first; the one under way is not among them."""
-        return self._read(runs.attempts_of, run_id)
+    add_runs = _writes(run_rows.add)
+    withdraw_runs = _writes(run_rows.withdraw)
+    runs = _reads(run_rows.of_study)
+    some_runs = _reads(run_rows.some)
+    outline = _reads(run_rows.outline)
+    digests = _reads(run_rows.digests)
+    find_runs = _reads(run_rows.find)
+    specs = _reads(run_rows.specs)
+    run = _reads(run_rows.one)
+    attempts = _reads(run_rows.attempts_of)
 
     # --- leases
 
@@ -284,7 +246,7 @@ class Store:
         with self._database.writing() as connection:
             now = self._database.now(connection)
             taken = leases.take(connection, now, study, worker, seconds, run_id)
-            return None if taken is None else runs.one(connection, taken)
+            return None if taken is None else run_rows.one(connection, taken)
 
     def heartbeat(self, run_id: int, lease_token: int, seconds: float) -> float:
         """Extend the lease to `seconds` from now; returns its new end. LeaseLost when the run was taken over."""
@@ -345,17 +307,9 @@ class Store:
         """
         return self._write(results.append_trials, run_id, trials, lease_token, policy)
 
-    def trials(self, run_id: int) -> list[Trial]:
-        """The run's trials in the order in which they were recorded."""
-        return self._read(results.trials_of, run_id)
-
-    def tallies(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
-        """How many trials had each score, by run id: of every run of the study that has any, or of some runs."""
-        return self._read(results.tallies, study, run_ids)
-
-    def counts(self, study: int) -> tuple[int, int]:
-        """How many trials, and how many measurements that are means, all runs of the study have together."""
-        return self._read(results.counts, study)
+    trials = _reads(results.trials_of)
+    tallies = _reads(results.tallies)
+    counts = _reads(results.counts)
 
     def append_scores(self, run_id: int, scores: Iterable[Measurement], lease_token: int | None = None) -> int:
         """Store results that are means rather than trials, all or none; returns how many were new.
@@ -365,101 +319,24 @@ class Store:
         """
         return self._write(results.append_scores, run_id, scores, lease_token)
 
-    def import_means(self, study: int, round: int, match: imports.Match) -> int:
-        """Take in a file of means: `match` names the runs it is about and what is new, and these runs are done.
-
-        It is called with the study's runs, measurements and trials as this transaction sees them. Returns how many
-        measurements were new. Fails when `round` is not the latest any more.
-        """
-        return self._write(imports.take_in, study, round, match)
-
-    def scores(self, run_id: int) -> list[Measurement]:
-        """The run's measurements in the order in which they were recorded."""
-        return self._read(results.scores_of, run_id)
-
-    def study_scores(self, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Measurement]]:
-        """The measurements of every run of the study that has any, or of some runs, by run id."""
-        return self._read(results.scores_of_study, study, run_ids)
+    import_means = _writes(imports.take_in)
+    scores = _reads(results.scores_of)
+    study_scores = _reads(results.scores_of_study)
 
     # --- trials that people score
 
-    def add_evaluation(
-        self,
-        study: int,
-        run_ids: Sequence[int],
-        planned: Sequence[PlannedTrial],
-        rubric: Rubric,
-        step_limit: int | None,
-        seed: int,
-    ) -> int:
-        """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
-        return self._write(trial_queue.add, study, run_ids, planned, rubric, step_limit, seed)
-
-    def evaluations(self, study: int) -> list[EvaluationRow]:
-        """The study's evaluations, oldest first."""
-        return self._read(trial_queue.of_study, study)
-
-    def evaluation(self, evaluation: int) -> EvaluationRow:
-        """One evaluation by its id."""
-        return self._read(trial_queue.one, evaluation)
-
-    def queue(self, evaluation: int) -> list[QueuedTrial]:
-        """The evaluation's trials in the order to run them, all as of one moment."""
-        with self._reading() as connection:
-            return trial_queue.read(connection, self._database.now(connection), evaluation)
-
-    def queued_trial(self, evaluation: int, code: str) -> QueuedTrial:
-        """One trial by its code."""
-        with self._reading() as connection:
-            return trial_queue.of_code(connection, self._database.now(connection), evaluation, code)
-
-    def queue_summary(self, evaluation: int, operator: str, recent: int) -> QueueSummary:
-        """How far the evaluation is, as of one moment, and what is this operator's.
-
-        With the moments at which the `recent` latest trials were scored or left out.
-        """
-        with self._reading() as connection:
-            return queue_summary.summary(connection, self._database.now(connection), evaluation, operator, recent)
-
-    def entries(self, evaluation: int) -> list[EntryRow]:
-        """Everything that was said about the trials, oldest first, what was undone included."""
-        return self._read(trial_queue.history, evaluation)
-
-    def claim_trial(self, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
-        """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
-        return self._write(trial_queue.claim, evaluation, operator, seconds)
-
-    def unclaim_trials(self, evaluation: int, operator: str) -> int:
-        """Give back what the operator claimed and did not score; returns how many trials that was."""
-        return self._write(trial_queue.unclaim, evaluation, operator)
-
-    def append_entries(
-        self,
-        evaluation: int,
-        given: Sequence[tuple[str, Entry]],
-        claim_seconds: float = 60.0,
-        next_for: str | None = None,
-    ) -> int:
-        """Store what was said about trials, by their codes, all or none; returns how many entries were new.
-
-        An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run
-        by somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
-        `next_for` claims their next trial.
-        """
-        return self._write(trial_queue.tell, evaluation, given, claim_seconds, next_for)
-
-    def close_evaluation(self, evaluation: int, early: bool = False) -> int:
-        """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
-
-        With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
-        meanwhile; runs without any score stay as they are, also when nothing at all was scored.
-        """
-        return self._write(trial_queue.close, evaluation, early)
-
-    def unsettled_trials(self, study: int) -> dict[int, list[Trial]]:
-        """What is scored in evaluations that are not closed yet, by run id."""
-        with self._reading() as connection:
-            return trial_queue.unsettled(connection, self._database.now(connection), study)
+    add_evaluation = _writes(trial_queue.add)
+    evaluations = _reads(trial_queue.of_study)
+    evaluation = _reads(trial_queue.one)
+    queue = _reads_now(trial_queue.read)
+    queued_trial = _reads_now(trial_queue.of_code)
+    queue_summary = _reads_now(summaries.summary)
+    entries = _reads(trial_queue.history)
+    claim_trial = _writes(trial_queue.claim)
+    unclaim_trials = _writes(trial_queue.unclaim)
+    append_entries = _writes(trial_queue.tell)
+    close_evaluation = _writes(trial_queue.close)
+    unsettled_trials = _reads_now(trial_queue.unsettled)
 
     # --- documents
 
@@ -476,23 +353,19 @@ class Store:
             now = self._database.now(connection)
             for kind, key, body in put:
                 if fresh:
-                    studies.require_no_document(connection, study, kind, key)
-                studies.put_document(connection, now, study, kind, key, body)
+                    study_rows.require_no_document(connection, study, kind, key)
+                study_rows.put_document(connection, now, study, kind, key, body)
 
     def document(self, study: int, kind: str, key: str) -> Any | None:
         """The latest document of this kind and key, or None."""
-        found = self._read(studies.documents_of, study, kind, key)
+        found = self.documents(study, kind, key)
         return found[0].body if found else None
 
-    def documents(self, study: int, kind: str | None = None) -> list[DocumentRow]:
-        """The latest document of every key, of one kind or of all."""
-        return self._read(studies.documents_of, study, kind, None)
+    documents = _reads(study_rows.documents_of)
 
     # --- export and import
 
-    def dump(self, study: int) -> dict[str, Any]:
-        """Everything about the study as plain data, ready for `json.dump`."""
-        return self._read(exchange.dump, study)
+    dump = _reads(exchange.dump)
 
     def load(
         self,

@@ -130,8 +130,10 @@ def require_no_document(connection: Connection, study: int, kind: str, key: str)
         raise InvalidInput(f"there is already a {kind} {key}", hint=hint)
 
 
-def documents_of(connection: Connection, study: int, kind: str | None, key: str | None) -> list[DocumentRow]:
-    """The latest document of every kind and key, in the order in which they were first put."""
+def documents_of(
+    connection: Connection, study: int, kind: str | None = None, key: str | None = None
+) -> list[DocumentRow]:
+    """The latest document of every kind and key, or of one, in the order in which they were first put."""
     require(connection, study)
     query = select(documents).where(documents.c.study_id == study).order_by(documents.c.id)
     if kind is not None:

@@ -62,7 +62,7 @@ def add(
     step_limit: int | None,
     seed: int,
 ) -> int:
-    """A new evaluation with its queue; the trials name their policies by place in `run_ids`. Returns its id."""
+    """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
     studies.require(connection, study, lock=True)
     mine = set(connection.execute(select(runs.c.id).where(runs.c.study_id == study)).scalars())
     for run_id in run_ids:
@@ -105,14 +105,14 @@ def of_study(connection: Connection, study: int) -> list[EvaluationRow]:
 
 
 def one(connection: Connection, evaluation: int) -> EvaluationRow:
-    """One evaluation."""
+    """One evaluation by its id."""
     return _evaluation(_require(connection, evaluation))
 
 
 def read(
     connection: Connection, now: float, evaluation: int, condition: ColumnElement[bool] | None = None
 ) -> list[QueuedTrial]:
-    """The queue, or those of its trials that meet `condition`, in the order to run them."""
+    """The evaluation's trials, or those that meet `condition`, in the order to run them, all as of one moment."""
     _require(connection, evaluation)
     chosen = queue.c.evaluation_id == evaluation
     wanted = chosen if condition is None else and_(chosen, condition)
@@ -132,13 +132,13 @@ def with_entries(
 
 
 def of_code(connection: Connection, now: float, evaluation: int, code: str) -> QueuedTrial:
-    """The trial with this code."""
+    """One trial by its code."""
     _require(connection, evaluation)
     return read(connection, now, evaluation, queue.c.id == _require_code(connection, evaluation, code).id)[0]
 
 
 def history(connection: Connection, evaluation: int) -> list[EntryRow]:
-    """Everything that was said, oldest first; what was undone is still there."""
+    """Everything that was said about the trials, oldest first, what was undone included."""
     _require(connection, evaluation)
     query = (
         select(entries, queue.c.code)
@@ -150,7 +150,7 @@ def history(connection: Connection, evaluation: int) -> list[EntryRow]:
 
 
 def claim(connection: Connection, now: float, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
-    """The trial this operator has, or else the first that nobody has; for `seconds`. None when none is left."""
+    """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
     checked_text(operator, "the operator's name", longest=LONGEST_NAME, empty=False)
     if not (math.isfinite(seconds) and seconds > 0):
         raise InvalidInput(f"a claim must last a number of seconds above 0, not {seconds!r}")
@@ -170,7 +170,7 @@ def _claim_next(connection: Connection, now: float, evaluation: int, operator: s
 
 
 def unclaim(connection: Connection, now: float, evaluation: int, operator: str) -> int:
-    """Give back what the operator has not scored; returns how many trials that was."""
+    """Give back what the operator claimed and did not score; returns how many trials that was."""
     _require(connection, evaluation, lock=True)
     held = and_(queue.c.evaluation_id == evaluation, queue.c.state == "open", queue.c.operator == operator)
     over = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, now)
@@ -185,12 +185,14 @@ def tell(
     now: float,
     evaluation: int,
     given: Sequence[tuple[str, Entry]],
-    claim_seconds: float,
+    claim_seconds: float = 60.0,
     next_for: str | None = None,
 ) -> int:
-    """Add entries about trials, all or none; returns how many were new.
+    """Store what was said about trials, by their codes, all or none; returns how many entries were new.
 
-    An undone trial goes back to who undid it, claimed for `claim_seconds`. `next_for` then claims the next.
+    An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run by
+    somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
+    `next_for` claims their next trial.
     """
     header = _require(connection, evaluation, lock=True)
     rubric = Rubric.from_mapping(json.loads(header.rubric))
@@ -216,8 +218,12 @@ def tell(
     return new
 
 
-def close(connection: Connection, now: float, evaluation: int, early: bool) -> int:
-    """Hand the scores over to the runs and finish those; returns how many trials were new to them."""
+def close(connection: Connection, now: float, evaluation: int, early: bool = False) -> int:
+    """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
+
+    With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
+    meanwhile; runs without any score stay as they are, also when nothing at all was scored.
+    """
     header = _require(connection, evaluation, lock=True)
     if header.closed is not None:
         return 0
@@ -248,7 +254,7 @@ def close(connection: Connection, now: float, evaluation: int, early: bool) -> i
 
 
 def unsettled(connection: Connection, now: float, study: int) -> dict[int, list[Trial]]:
-    """Scored trials of evaluations that are not closed, by run id."""
+    """What is scored in evaluations that are not closed yet, by run id."""
     found: dict[int, list[Trial]] = {}
     for evaluation in of_study(connection, study):
         if evaluation.closed is None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from factored_scaling.runner.queue import Run
     from factored_scaling.study.snapshot import Snapshot
-    from factored_scaling.study.study import Study, check_counts
+    from factored_scaling.study.study import Study
 
-__all__ = ["Run", "Snapshot", "Study", "check_counts"]
+__all__ = ["Run", "Snapshot", "Study"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from factored_scaling.core.curves import Curve
-from factored_scaling.core.dataset import Dataset, Episode
+from factored_scaling.core.dataset import Dataset, Episode, check_counts, numbered_episodes
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Tally
-from factored_scaling.errors import FscError, InvalidInput, StudyExists, StudyMissing, UnknownFactor
+from factored_scaling.errors import FscError, InvalidInput, StudyExists, StudyMissing
 from factored_scaling.model.hindsight import Hindsight
 from factored_scaling.model.posterior import Posterior
 from factored_scaling.model.recommend import Recommendation, recommend
@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # opening a study loads no backend
     from factored_scaling.runner.run import RunSummary
 
 log = logging.getLogger("factored_scaling.study")
-
-MOST_COLLECTED = 1_000_000  # demos of one factor in one round; more is a slip of the finger
 
 
 class Study(RunQueue):
@@ -109,11 +107,6 @@ class Study(RunQueue):
             raise InvalidInput(what, where=study.store.place, hint=hint)
         log.info("continuing study %r in %s", spec.name, study.store.place)
         return study
-
-    @classmethod
-    def open_by_id(cls, address: str | Path, id_: int) -> Study:
-        """Open a study by its number in the database, as worker processes do."""
-        return cls(Store.open(address, create=False), id_)
 
     def __repr__(self) -> str:
         try:
@@ -413,7 +406,9 @@ class Study(RunQueue):
         that vary nothing. The new round's policies become pending runs unless not `planned`.
         """
         current, spec = self.round, self.spec
-        episodes = _episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
+        episodes = (
+            numbered_episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
+        )
         if not episodes:
             raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
         for episode in episodes:
@@ -437,38 +432,3 @@ class Study(RunQueue):
             raise InvalidInput(
                 "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )
-
-
-def check_counts(spec: StudySpec, dataset: Dataset) -> None:
-    """The demos that a study declares are those that its dataset has, factor by factor."""
-    for name in dict.fromkeys(episode.factor for episode in dataset.episodes):
-        if name is not None and name not in spec.names:
-            hint = f"`factors:` has {', '.join(spec.names)}; give it one name in both"
-            raise UnknownFactor(name, where="a label of the dataset", hint=hint)
-    for name, size in [(None, spec.nominal), *spec.sizes.items()]:
-        if dataset.count(name) != size:
-            what = (
-                f"the dataset has {dataset.count(name)} demos of {name or 'the nominal scene'}, the study says {size}"
-            )
-            hint = f"write `{name or 'nominal'}: {dataset.count(name)}`, or label the rest (`fsc label` counts them)"
-            raise InvalidInput(what, hint=hint)
-
-
-def _episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySpec) -> tuple[Episode, ...]:
-    """Fresh index entries for demonstrations known only by their number."""
-    taken = {episode.id for episode in dataset.episodes}
-    made = []
-    for name, count in counts.items():
-        factor = None if name == "nominal" else name
-        if factor is not None and factor not in spec.names:
-            raise UnknownFactor(name, spec.names)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
-            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
-            raise InvalidInput(what, where=name)
-        index = dataset.count(factor)
-        for _ in range(count):
-            while f"{name}/{index}" in taken:
-                index += 1
-            taken.add(f"{name}/{index}")
-            made.append(Episode(f"{name}/{index}", factor))
-    return tuple(made)

@@ -78,7 +78,7 @@ EXPORT: dict[str, Case] = {
     **odd("rounds.0.dataset", "a list"),
     "dataset of texts": Case(at("rounds.0.dataset", ["a"]), "rounds[0].dataset"),
     "dataset of numbers": Case(at("rounds.0.dataset.0", [3, "lighting"]), "rounds[0].dataset"),
-    "dataset shorter": Case(at("rounds.0.dataset.0", GONE), "the spec says 4"),
+    "dataset shorter": Case(at("rounds.0.dataset.0", GONE), "the study says 4"),
     "dataset unknown factor": Case(at("rounds.0.dataset.0.1", "lihgting"), "unknown factor 'lihgting'"),
     "episode twice": Case(at("rounds.0.dataset.0", ["lighting/0", "lighting"]), "is listed twice"),
     "another round's factors": Case(

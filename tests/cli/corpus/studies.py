@@ -20,7 +20,7 @@ SCORING: dict[str, Case] = {
     "rubric of texts": Case(at(LEVELS, ["bad", "good"]), "expected a level"),
     "rubric too long": Case(at(LEVELS, [{"score": k / 20} for k in range(20)]), "2 to 12 levels"),
     "level null": Case(at(f"{LEVELS}.0", None), "expected a level"),
-    "level's key": Case(at(f"{LEVELS}.0.colour", "red"), "unknown name 'colour'"),
+    "level's key": Case(at(f"{LEVELS}.0.colour", "red"), "unknown key 'colour'"),
     "level's score missing": Case(at(f"{LEVELS}.0.score", GONE), "must lie in [0, 1]"),
     "level's score above": Case(at(f"{LEVELS}.1.score", 100), "must lie in [0, 1]"),
     "level's score a text": Case(at(f"{LEVELS}.1.score", "1"), "must lie in [0, 1]"),

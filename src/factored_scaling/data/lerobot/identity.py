@@ -14,8 +14,8 @@ from factored_scaling.data.lerobot.rows import read_rows, vectors
 from factored_scaling.errors import InvalidInput
 
 
-def episode_ids(dataset: LerobotDataset, indices: Iterable[int] | None = None) -> dict[int, str]:
-    """Each episode's id by its number; computed once per opened dataset, and always for all of it.
+def episode_ids(dataset: LerobotDataset) -> dict[int, str]:
+    """Each episode's id by its number; computed once per opened dataset.
 
     The digest of its length and of all its states and actions; pictures, tasks and numbers play no part. Episodes
     with equal content get `-2`, `-3` and so on after the first.
@@ -23,7 +23,7 @@ def episode_ids(dataset: LerobotDataset, indices: Iterable[int] | None = None) -
     if dataset.ids is None:
         digests = _digests(dataset)
         dataset.ids = dict(zip(sorted(digests), told_apart([digests[i] for i in sorted(digests)]), strict=True))
-    return dict(dataset.ids) if indices is None else {index: dataset.ids[index] for index in indices}
+    return dict(dataset.ids)
 
 
 def told_apart(digests: Iterable[str]) -> list[str]:

@@ -158,10 +158,10 @@ def reading(path: Path) -> Iterator[None]:
         raise InvalidInput(f"cannot be read ({_brief(error)})", where=str(path)) from None
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """A whole parquet file, or some of its columns."""
+def read_parquet(path: Path) -> Any:
+    """A whole parquet file."""
     with open_parquet(path) as file, reading(path):
-        return file.read(columns=None if columns is None else list(columns))
+        return file.read()
 
 
 def filled(template: Any, where: str, **values: int | str) -> str:

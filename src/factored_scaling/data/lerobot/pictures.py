@@ -50,12 +50,12 @@ def read_episodes(
 
 
 def first_pictures(
-    dataset: LerobotDataset, camera: str, sized: Sized = lambda picture: picture, indices: Iterable[int] | None = None
+    dataset: LerobotDataset, camera: str, sized: Sized = lambda picture: picture
 ) -> dict[int, NDArray[np.uint8]]:
     """The first frame of each episode by its number, `resized` for a policy or `fitted` for people."""
     return {
         entry.index: sized(next(read_pictures(dataset, entry, table, camera, [0])))
-        for entry, table in read_episodes(dataset, indices, cameras=[camera])
+        for entry, table in read_episodes(dataset, None, cameras=[camera])
     }
 
 

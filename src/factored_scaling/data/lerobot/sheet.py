@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from factored_scaling.data.lerobot.dataset import LerobotDataset
 from factored_scaling.data.lerobot.labels import Check
 from factored_scaling.data.lerobot.pictures import first_pictures, fitted
 from factored_scaling.errors import InvalidInput, UnknownName
-from factored_scaling.io.atomic import write_whole
 
 SIDE = 144  # pixels of a thumbnail
 UNLABELLED = "unlabelled"
@@ -38,24 +36,15 @@ figcaption {{ font-size: .8rem; color: #57606a; overflow-wrap: anywhere }} figca
 """
 
 
-def write_sheet(
-    dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
-) -> None:
-    """Write the sheet to a .html or .png file, grouped by label; episodes without one come first."""
-    write_whole(path, sheet_of(dataset, check, path, camera, indices))
-
-
-def sheet_of(
-    dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None, indices: Iterable[int] | None = None
-) -> bytes:
-    """What `write_sheet` writes to `path`."""
+def sheet_of(dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None) -> bytes:
+    """The content of a .html or .png file, grouped by label; episodes without one come first."""
     if path.suffix.lower() not in (".html", ".png"):
         raise InvalidInput("must end in .html or .png", where=str(path))
     if not dataset.cameras:
         raise InvalidInput("has no camera", where=str(dataset.root))
     if camera is not None and camera not in dataset.cameras:
         raise UnknownName(camera, dataset.cameras, kind="camera")
-    pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE), indices)
+    pictures = first_pictures(dataset, camera or dataset.cameras[0], partial(fitted, side=SIDE))
     groups: dict[str, list[int]] = {name: [] for name in (UNLABELLED, *check.counts)}
     for index in sorted(pictures):
         groups[check.labels[index].text if index in check.labels else UNLABELLED].append(index)

@@ -3,10 +3,7 @@
     python benchmarks/learn_prior.py results/tables
 
 The model is fitted with a wide prior to all policies around each start of the tables whose role is `tuning`. The centre
-of every parameter is its mean over starts and factors, its spread what starts and factors differ by, together with
-what the fits leave open. The fits are then repeated with that prior, a few times, so that what policies do not
-determine does not keep the spread of the first one. Spreads are widened in the end, because one simulator is not all
-robots.
+of every parameter is the mean of its fitted values over starts and factors, its spread what they differ by, widened.
 """
 
 from __future__ import annotations
@@ -45,7 +42,6 @@ WIDE = Prior(
     total_power=(0.0, 1.5),
     total_offset=(0.0, 1.5),
     own_repair=(0.0, 0.4),
-    near_repair=(-3.0, 1.8),
     cross_repair=(-3.0, 1.8),
     noise_common=(-3.1, 0.6),
     noise_own=(-3.5, 0.6),
@@ -53,11 +49,12 @@ WIDE = Prior(
     offset=(0.3, 1.2),
 )
 SLOW = SamplerSettings(draws=128, moves=3, last=24, n_leapfrog=10, steps=300)
-WIDER = 1.3
+WIDER = 1.3  # spreads than starts and factors differ by: one simulator is not all robots
+LEAST = 3.0  # no spread is smaller than this part of the wide prior's
 OUTSIDE = ("unbalanced",)  # groups with starts of their own
 
 
-def fitted(table: PolicyTable, start: int, prior: Prior) -> tuple[Parameters, PriorMixture]:
+def fitted(table: PolicyTable, start: int) -> tuple[Parameters, PriorMixture]:
     """The posterior of one start, given every policy around it."""
     keep = (table.start == start) & (table.nominal == 0) & ~np.isin(np.array(table.group), OUTSIDE)
     most = int(table.demos[keep].max())
@@ -67,7 +64,7 @@ def fitted(table: PolicyTable, start: int, prior: Prior) -> tuple[Parameters, Pr
     known = replace(known, demos=known.demos * known.unit / start, now=np.ones(count), unit=float(start))
     rng = np.random.default_rng(0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        mixture = draw_mixture(rng, SLOW.draws, count, ((1.0, prior),))
+        mixture = draw_mixture(rng, SLOW.draws, count, ((1.0, WIDE),))
         raw, mixture = sample(LogLikelihood(known), mixture, size_of(count), rng, SLOW)
     return Parameters.of(raw, mixture), mixture
 
@@ -80,48 +77,47 @@ def _rows(table: PolicyTable) -> Iterator[dict[str, object]]:
             yield {"demos": demos, "seed": int(table.seed[index]), "factor": name, "score": score, "trials": trials}
 
 
-def one(values: list[Floats], wider: float) -> tuple[float, float]:
-    """Centre and spread of a parameter that each start has once: of samples per start."""
-    means = np.array([value.mean() for value in values])
-    spread = np.sqrt(means.var() + np.mean([value.var() for value in values]))
-    return round(float(means.mean()), 1), round(float(wider * spread), 1)
+def one(values: list[Floats], wide: float) -> tuple[float, float]:
+    """Centre and spread of a parameter: of samples (last axis) per start."""
+    means = [np.atleast_1d(value.mean(-1)) for value in values]
+    spread = max(WIDER * float(np.std(np.concatenate(means))), wide / LEAST)
+    return round(float(np.mean([mean.mean() for mean in means])), 1), round(spread, 1)
 
 
-def each(values: list[Floats], wider: float) -> tuple[float, float, float]:
+def each(values: list[Floats], wide: tuple[float, float, float]) -> tuple[float, float, float]:
     """Centre, spread that all factors share and each factor's own: of N × samples per start."""
     means = [value.mean(1) for value in values]
-    shared = np.std([mean.mean() for mean in means])
-    own = np.sqrt(np.mean([mean.var() for mean in means]) + np.mean([value.var(1).mean() for value in values]))
-    centre = float(np.mean([mean.mean() for mean in means]))
-    return round(centre, 1), round(float(wider * max(shared, 0.3)), 1), round(float(wider * own), 1)
+    shared = max(WIDER * float(np.std([mean.mean() for mean in means])), wide[1] / LEAST)
+    own = max(WIDER * float(np.sqrt(np.mean([mean.var() for mean in means]))), wide[2] / LEAST)
+    return round(float(np.mean([mean.mean() for mean in means])), 1), round(shared, 1), round(own, 1)
 
 
-def learned(found: list[tuple[Parameters, PriorMixture]], wider: float) -> Prior:
-    """The prior under which the fitted starts are a sample."""
+def learned(found: list[tuple[Parameters, PriorMixture]]) -> Prior:
+    """The prior under which the fitted starts look like a sample."""
     every = [parameters for parameters, _ in found]
     off = [~np.eye(len(p.level), dtype=bool) for p in every]
     repair = [np.log(p.repair) for p in every]
-    cross = one([value[mask] for value, mask in zip(repair, off, strict=True)], wider)
+    cross = one([value[mask] for value, mask in zip(repair, off, strict=True)], WIDE.cross_repair[1])
+    own = one([value[~mask] for value, mask in zip(repair, off, strict=True)], WIDE.own_repair[1])
     return Prior(
-        level=each([np.log(p.level) for p in every], wider),
-        floor=each([_logit(p.floor) for p in every], wider),
-        scale=each([np.log(p.scale) for p in every], wider),
-        power=each([np.log(p.power) for p in every], wider),
-        share=one([np.log(p.share) for p in every], wider)[1],
-        weight=one([np.log(p.weight) for p in every], wider)[1],
-        tilt=one([np.log(p.tilt) for p in every], wider),
-        lean=one([p.lean for p in every], wider),
-        common=one([np.log(p.common) for p in every], wider),
-        common_floor=one([_logit(p.common_floor) for p in every], wider),
-        total_power=one([np.log(p.total_power) for p in every], wider),
-        total_offset=one([np.log(p.total_offset) for p in every], wider),
-        own_repair=(0.0, one([value[~mask] for value, mask in zip(repair, off, strict=True)], wider)[1]),
-        near_repair=cross,
+        level=each([np.log(p.level) for p in every], WIDE.level),
+        floor=each([_logit(p.floor) for p in every], WIDE.floor),
+        scale=each([np.log(p.scale) for p in every], WIDE.scale),
+        power=each([np.log(p.power) for p in every], WIDE.power),
+        share=one([np.log(p.share) for p in every], WIDE.share)[1],
+        weight=one([np.log(p.weight) for p in every], WIDE.weight)[1],
+        tilt=one([np.log(p.tilt) for p in every], WIDE.tilt[1]),
+        lean=one([p.lean for p in every], WIDE.lean[1]),
+        common=one([np.log(p.common) for p in every], WIDE.common[1]),
+        common_floor=one([_logit(p.common_floor) for p in every], WIDE.common_floor[1]),
+        total_power=one([np.log(p.total_power) for p in every], WIDE.total_power[1]),
+        total_offset=one([np.log(p.total_offset) for p in every], WIDE.total_offset[1]),
+        own_repair=(0.0, own[1]),
         cross_repair=cross,
-        noise_common=one([p.links[0] for p in every], wider),
-        noise_own=one([p.links[1] for p in every], wider),
-        sharpness=one([np.log(mixture.sharpness) for _, mixture in found], wider),
-        offset=one([np.log(mixture.offset) for _, mixture in found], wider),
+        noise_common=one([p.links[0] for p in every], WIDE.noise_common[1]),
+        noise_own=one([p.links[1] for p in every], WIDE.noise_own[1]),
+        sharpness=one([np.log(mixture.sharpness) for _, mixture in found], WIDE.sharpness[1]),
+        offset=one([np.log(mixture.offset) for _, mixture in found], WIDE.offset[1]),
     )
 
 
@@ -132,7 +128,6 @@ def _logit(value: Floats) -> Floats:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", type=Path)
-    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     starts = [
         (table, start)
@@ -140,15 +135,12 @@ def main() -> None:
         for start in sorted(set(table.start.tolist()))
         if ((table.start == start) & (np.array(table.group) == "inside")).sum() >= len(table.factors)
     ]
-    prior = WIDE
-    for left in reversed(range(options.rounds)):
-        found = [fitted(table, start, prior) for table, start in starts]
-        prior = learned(found, 1.0 if left else WIDER)
-        print(f"Prior(  # {len(starts)} starts, {left} rounds left")
-        for field in fields(Prior):
-            if not field.name.startswith("proxy"):
-                print(f"    {field.name}={getattr(prior, field.name)},")
-        print(")", flush=True)
+    prior = learned([fitted(table, start) for table, start in starts])
+    print(f"Prior(  # {len(starts)} starts")
+    for field in fields(Prior):
+        if not field.name.startswith("proxy"):
+            print(f"    {field.name}={getattr(prior, field.name)},")
+    print(")")
 
 
 if __name__ == "__main__":

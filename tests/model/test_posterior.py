@@ -13,7 +13,7 @@ from factored_scaling.model.allocate import optimize_allocation
 from factored_scaling.model.likelihood import LogLikelihood
 from factored_scaling.model.observations import observe
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior, probability_at_least
-from factored_scaling.model.prior import NEAR, Floats, draw_mixture
+from factored_scaling.model.prior import Floats, draw_mixture
 from factored_scaling.model.response import Parameters, size_of
 from factored_scaling.model.sampler import SamplerSettings
 from factored_scaling.model.summary import summarize_posterior
@@ -76,7 +76,7 @@ def test_it_finds_what_fails_and_can_be_repaired(posterior: Posterior) -> None:
     answer = posterior.allocate(100).demos
     assert sum(answer.values()) == 100
     assert answer["camera"] >= 60
-    assert answer["light"] <= 25  # Greedy would spend everything there or on camera
+    assert answer["light"] <= 30  # Greedy would spend everything there or on camera
 
 
 def alike(factors: Any, trials: int = 6) -> Results:
@@ -269,14 +269,6 @@ def test_spending_finds_the_best_of_a_known_worth() -> None:
     spent = optimize_allocation(factors, lambda allocations: (weights * np.log1p(allocations / 10)).sum(1), 90)
     # water-filling: n_i + 10 in proportion to the weights of those that get anything
     assert list(spent.demos.values()) == pytest.approx([57, 30, 3, 0], abs=1)
-
-
-def test_neighbours_are_those_declared_before_and_after() -> None:
-    mixture = draw_mixture(np.random.default_rng(0), 3, 4, [(1.0, NEAR)])
-    repair = Parameters.of(np.zeros((size_of(4), 3)), mixture).repair[:, :, 0]
-    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
-    believed = [NEAR.own_repair, NEAR.near_repair, NEAR.cross_repair, NEAR.cross_repair]
-    assert repair == pytest.approx(np.exp(np.array([centre for centre, _ in believed]))[apart])
 
 
 def test_what_repairs_its_neighbours_trials_is_found_out() -> None:

@@ -110,7 +110,7 @@ def test_an_allocation_that_is_not_likely_enough_to_match_an_equal_split_is_an_a
     clear = recommend(FOUR, CLEAR, budget=100)
     assert clear.summary is not None
     assert "best" not in clear.summary.alternatives
-    assert clear.probability_at_least_equal > 0.9
+    assert clear.probability_at_least_equal > 0.8
 
 
 def test_the_papers_rules_stay_one_flag_away() -> None:

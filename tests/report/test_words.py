@@ -151,7 +151,7 @@ def test_run_lines_count_a_policy_that_is_listed_under_every_curve_once() -> Non
 
 @pytest.mark.parametrize(
     ("cap", "budget", "text"),
-    [(30, 10, "split evenly"), (30, 2, "split as evenly as possible"), (2, 30, "split as evenly as possible")],
+    [(30, 10, "split evenly"), (30, 2, "split as evenly as possible"), (3, 30, "split as evenly as possible")],
 )
 def test_an_equal_split_is_not_called_even_where_it_cannot_be(cap: int, budget: int, text: str) -> None:
     spec = StudySpec({"camera_pose": 30, "lighting": {"demos": 30, "cap": cap}, "table_texture": 30})

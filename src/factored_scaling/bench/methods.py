@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from factored_scaling.bench.measure import Regime, measure, policy_rows
+from factored_scaling.bench.regressors import REGRESSORS
+from factored_scaling.bench.regressors import decide as regressed
 from factored_scaling.bench.worlds import World, factor_names
 from factored_scaling.core.allocation import curve_tiers, included, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
@@ -32,6 +34,7 @@ from factored_scaling.model.recommend import (
 )
 
 SWITCH = "switch"
+BEST = "best"
 DEFAULT = (
     "equal",
     "greedy",
@@ -98,8 +101,8 @@ def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
         hint = f"write {', '.join(known)}, or FIT:STRATEGY@CONSTRUCTION[:POLICIES]"
         raise UnknownName(text, kind="method", hint=hint)
     fit, strategy, construction, unshared, own = match.groups()
-    rules = (*STRATEGIES, SWITCH) if fit == "power-law" else STRATEGIES
-    for value, names in ((fit, FITS), (strategy, rules), (construction, CONSTRUCTIONS)):
+    rules = (*STRATEGIES, SWITCH) if fit == "power-law" else (BEST,) if fit in REGRESSORS else STRATEGIES
+    for value, names in ((fit, (*FITS, *REGRESSORS)), (strategy, rules), (construction, CONSTRUCTIONS)):
         if value not in names:
             raise UnknownName(text, kind="method", hint=f"{value!r} is not one of {', '.join(names)}")
     if unshared and (fit != "power-law" or construction == "pair" or own):
@@ -136,6 +139,8 @@ class Bench:
                 self._curves[key] = fit_curves(spec, results)[0]
             curves = self._curves[key]
             return [Decision(_by_curves(spec, curves, method.strategy, budget), policies) for budget in budgets]
+        if method.fit in REGRESSORS:
+            return [Decision(regressed(method.fit, spec, results, budget), policies) for budget in budgets]
         if method.fit == RESPONSE_MODEL and method.strategy == "auto":
             if key not in self._posteriors:
                 self._posteriors[key] = fit_posterior(spec, results)

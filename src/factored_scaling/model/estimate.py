@@ -16,14 +16,14 @@ LEVELS = (0.5, 0.8, 0.95)
 SHOWN = 0.95  # level of the intervals that are printed and drawn
 # Predicted changes may be wrong by this share of themselves (one standard deviation) beyond what the samples say: no
 # real response is exactly one of the model's.
-MODEL_ERROR = 0.5
+MODEL_ERROR = 0.2
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The posterior of one number, usually a success rate.
 
-    `samples` are those that intervals are taken from. For predictions they are widened to allow ±50% error in the
+    `samples` are those that intervals are taken from. For predictions they are widened to allow ±20% error in the
     predicted change; their mean stays.
     """
 

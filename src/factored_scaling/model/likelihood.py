@@ -166,8 +166,8 @@ class LogLikelihood:
 
     def __call__(self, raw: Floats, mixture: PriorMixture) -> tuple[Floats, Floats]:
         parameters = Parameters.of(raw, mixture)
-        data = self.pooled
-        state = forward(parameters, mixture, data.demos, self.observations.now)
+        data, known = self.pooled, self.observations
+        state = forward(parameters, mixture, data.demos, known.now, known.nominal)
         flat = state.success.reshape(-1, raw.shape[1])
         success = data.cells.means(flat)
         joint = _joint(state, data, mixture) if len(data.joint) else None

@@ -79,6 +79,7 @@ class Observations:
     demos: Floats  # R × N, in units
     now: Floats  # N, in units
     unit: float
+    nominal: float  # in units
     # scores by single factors: which of the R·N successes they are the mean of
     cells: Cells
     # scores by several factors at once: which ones
@@ -130,6 +131,7 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
         demos=np.array([key[0] for key in keys], dtype=float).reshape(runs, count) / unit,
         now=np.array(list(spec.sizes.values()), dtype=float) / unit,
         unit=unit,
+        nominal=spec.nominal / unit,
         cells=cells,
         joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
         joint_run=policies[len(single) :],

@@ -89,7 +89,7 @@ class Posterior:
         rows = np.atleast_2d(demos) / data.unit
         size = max(1, _CHUNK // rows.shape[1])
         parts = [
-            forward(self.parameters, self.mixture, rows[start : start + size], data.now).success
+            forward(self.parameters, self.mixture, rows[start : start + size], data.now, data.nominal).success
             for start in range(0, len(rows), size)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -103,7 +103,7 @@ class Posterior:
         data = self.observations
         if data.cells.count or not len(data.joint):
             return np.asarray((self.by_factor(demos) if by_factor is None else by_factor).mean(1))
-        state = forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now)
+        state = forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now, data.nominal)
         skilled = 1 - saturate(state.hazard, self.mixture.sharpness)[0]
         sets = np.unique(data.joint, axis=0)
         robust = np.exp(np.einsum("rnd,sn->rsd", np.log(state.robust), sets)).mean(1)

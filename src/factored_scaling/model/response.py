@@ -5,11 +5,12 @@ Trials of factor j succeed when a skill that all trials share does not fail and 
     p_j(n) = (1 − S(D_j·h(n))) · (1 − S(u_j(n)))
 
     u_j(n) = L_j·(φ_j + (1 − φ_j)·((m_j + s_j)/(m_j* + s_j))^−α_j)        m_j = Σ_i C_ij·n_i
-    h(n)   = H·(φ₀ + (1 − φ₀)·(T/T*)^−β·Π_i((n_i + o)/(n_i* + o))^−β_i)   T = t₀ + Σ_i w_i·n_i
+    h(n)   = H·(φ₀ + (1 − φ₀)·(T/T*)^−β·Π_i((n_i + o)/(n_i* + o))^−β_i)   T = t₀ + n₀ + Σ_i w_i·n_i
 
-where * marks the current demonstrations and S(u) = u·(1 + u^q)^(−1/q) saturates at 1. Demonstrations are counted in
-units of the current mean per factor. Every parameter is a fixed function of standard normal variables, so the joint
-prior is one normal distribution. The component of the prior, q and o are drawn once per sample and stay fixed.
+where * marks the current demonstrations, n₀ the nominal ones, and S(u) = u·(1 + u^q)^(−1/q) saturates at 1. All are
+counted in units of the current mean per factor. Every parameter is a fixed function of standard normal variables, so
+the joint prior is one normal distribution. The component of the prior, q and o are drawn once per sample and do not
+change.
 
 Array axes: R training sets, N factors, samples last (long rows are fast).
 """
@@ -97,19 +98,19 @@ class Forward:
     parts: tuple[Floats, ...]
 
 
-def forward(parameters: Parameters, mixture: PriorMixture, demos: Floats, now: Floats) -> Forward:
-    """Success at `demos` (R × N, in units), where `now` (N) are the current demonstrations."""
+def forward(parameters: Parameters, mixture: PriorMixture, demos: Floats, now: Floats, nominal: float = 0.0) -> Forward:
+    """Success at `demos` (R × N, in units), where `now` (N) are the current demonstrations and `nominal` the others."""
     p, q = parameters, mixture.sharpness
     count, draws = p.level.shape
     rows = np.concatenate([now[None, :], demos])
     reach = product(rows, p.repair.reshape(count, -1)).reshape(-1, count, draws) + p.scale  # m + s
     log_reach = np.log(reach)
+    total = p.total_offset + nominal + rows @ p.weight
+    total_ratio = np.log(total[1:] / total[0])
     ratio = log_reach[1:] - log_reach[0]
     fallen = np.exp(-p.power * ratio)
     trouble = p.level * (p.floor + (1 - p.floor) * fallen)
     own, own_slope = saturate(trouble, q)
-    total = p.total_offset + rows @ p.weight
-    total_ratio = np.log(total[1:] / total[0])
     tilt_ratio = np.log((demos[:, :, None] + mixture.offset) / (now[:, None] + mixture.offset))
     exponent = -p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1)
     dropped = np.exp(np.minimum(exponent, 30.0))

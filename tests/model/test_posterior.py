@@ -14,7 +14,7 @@ from factored_scaling.model.likelihood import LogLikelihood
 from factored_scaling.model.observations import observe
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior, probability_at_least
 from factored_scaling.model.prior import Floats, draw_mixture
-from factored_scaling.model.response import Parameters, size_of
+from factored_scaling.model.response import size_of
 from factored_scaling.model.sampler import SamplerSettings
 from factored_scaling.model.summary import summarize_posterior
 

@@ -45,8 +45,8 @@ class Prior:
     proxy_noise: tuple[float, float] = (-1.5, 1.0)
 
 
-# Constants that benchmarks/learn_prior.py learned from trained policies, except the floor: demonstrations repaired every
-# failure of those (-5.6, 1.3, 1.5), and may not elsewhere.
+# Constants that benchmarks/learn_prior.py learned from trained policies. The floor is an exception: demonstrations
+# repaired every failure there (-5.6, 1.3, 1.5), and may not do so elsewhere.
 LEARNED = Prior()
 # Where those do not hold: any demonstrations may help any trials, failures may stay, the shared skill may grow slowly.
 BROAD = Prior(

@@ -84,6 +84,15 @@ def test_ctrl_c_on_the_watcher_stops_nothing(
     opened.close()
 
 
+def test_policies_that_wait_for_an_evaluator_are_counted(opened: Study, study: Path, fsc: Fsc) -> None:
+    first, second = opened.ask(2, stage="train")
+    opened.hand_over(first.id, "one")
+    assert "1 pending run is trained and waits to be measured\n" in fsc("runs", study).stdout
+    opened.hand_over(second.id, "two")
+    assert "2 pending runs are trained and wait to be measured\n" in fsc("runs", study).stdout
+    opened.close()
+
+
 def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: Path, fsc: Fsc) -> None:
     digest = opened.runs()[0].digest
     opened.ask(1, worker="slurm:17_2 node3:4711")

@@ -80,6 +80,31 @@ def test_nodes_die_in_mid_training_and_in_mid_evaluation(tmp_path: Path, ray_clu
         until(lambda: all(run.state == "done" for run in study.runs()) or None, "all runs are done", 200)
         assert rows(study) == tabletop_rows
         assert outcomes(study).count("lost") >= 2
+    ray_cluster.remove_node(nodes[0])
+
+
+def test_evaluators_measure_what_others_train_and_one_loses_its_node(
+    tmp_path: Path, ray_cluster: Any, tabletop_rows: Rows
+) -> None:
+    nodes = [ray_cluster.add_node(**NODE) for _ in range(2)]
+    # workers that train want a resource of their own, which evaluators are not given
+    nodes.append(ray_cluster.add_node(**NODE, resources={"trains": 1}))
+    with tabletop(tmp_path) as study:
+        split = ("--resources", "trains=1", "--evaluators", "2", "--evaluator-resources", "trains=0")
+        fsc("run", tmp_path, *ON, "--workers", "1", "--gpus", "1", "--device", "cpu", *split, "--detach")
+        run = until(measuring(study), "a run is measured")
+        (folder,) = (tmp_path / "jobs").iterdir()
+        trainer = study.store.attempts(run.id)[0].worker
+        assert str(trainer).partition(" ")[0] != str(run.worker).partition(" ")[0]
+        _kill(ray_cluster, nodes, run.worker)
+        until(lambda: (folder / "trained").exists() or None, "those that train end")
+        until(lambda: all(run.state == "done" for run in study.runs()) or None, "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert "lost" in outcomes(study)
+        assert {study.store.attempts(run.id)[0].worker for run in study.runs()} == {trainer}
+        until(lambda: "no run is left" in (folder / "driver.log").read_text() or None, "the evaluators end")
+    for node in nodes:
+        ray_cluster.remove_node(node)
 
 
 def _kill(cluster: Any, nodes: list[Any], worker: str | None) -> None:

@@ -118,6 +118,62 @@ def test_a_killed_worker_and_an_unreachable_scheduler_stop_nobody(
         assert [event for event in events if isinstance(event, Warned)]
 
 
+def test_evaluators_measure_what_others_train_and_one_loses_its_node(
+    tmp_path: Path, slurm: Slurm, tabletop_rows: Rows
+) -> None:
+    with tabletop(tmp_path) as study:
+        split = ("--workers", "1", "--evaluators", "2", "--evaluator-resources", "cpus=2")
+        fsc("run", tmp_path, *ON, *split, "--detach")
+        jobs = slurm.ask("squeue", "--noheader", "--array", "--format=%F %C %E")
+        (trainers, evaluators), cores = sorted({job.split()[0] for job in jobs}), [job.split()[1] for job in jobs]
+        assert sorted(cores) == ["1", "2", "2"]
+        assert sum(f"after:{trainers}" in job for job in jobs) in (0, 2)  # none once the first has started
+        run = until(measuring(study), "a run is measured")
+        assert str(run.worker).startswith(f"slurm:{evaluators}_")
+        node = slurm.node_of(run.worker)
+        slurm.script("node-down", node)
+        slurm.script("node-up", node)
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert "lost" in outcomes(study)
+        attempts = [one for run in study.runs() for one in study.store.attempts(run.id)]
+        by = {found[0] for one in attempts if (found := re.match(r"slurm:\d+", str(one.worker)))}
+        assert by == {f"slurm:{trainers}", f"slurm:{evaluators}"}
+        until(lambda: not slurm.jobs() or None, "the jobs end")
+
+
+def test_those_that_train_end_first_and_a_killed_evaluator_loses_nothing(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    with counting(tmp_path, updates=5, seconds=0.3) as study:
+        study.run(executor="slurm", workers=1, evaluators=1, time="00:20:00", lease_seconds=4.0, detach=True)
+        trainers = min(job.partition(" ")[0] for job in slurm.jobs())
+        run = until(measuring(study), "a run is measured")
+        os.kill(int(str(run.worker).rpartition(":")[2]), signal.SIGKILL)
+        until(lambda: not any(job.startswith(trainers) for job in slurm.jobs()) or None, "the training job ends")
+        assert not all_done(study)
+        until(lambda: all_done(study), "all runs are done")
+        assert rows(study) == counting_rows
+        assert outcomes(study) == ["done"] * 3 + ["lost"] + ["released"] * 3
+        until(lambda: not slurm.jobs() or None, "the evaluators end")
+
+
+def test_evaluators_end_when_nobody_trains_any_more(tmp_path: Path, slurm: Slurm) -> None:
+    with counting(tmp_path, updates=1000) as study:
+        with pytest.raises(RunFailed, match=r"Slurm refused the jobs: .*[Ii]nvalid partition"):
+            study.run(executor="slurm", workers=1, evaluators=1, evaluator_resources={"partition": "nowhere"})
+        until(lambda: not slurm.jobs() or None, "the jobs that train are cancelled, too")
+        study.run(executor="slurm", workers=1, evaluators=1, time="00:20:00", lease_seconds=4.0, detach=True)
+        trainers, evaluators = sorted(job.partition(" ")[0] for job in slurm.jobs())
+        until(lambda: f"{evaluators} RUNNING" in slurm.jobs() or None, "the evaluator starts")
+        slurm.ask("scancel", trainers)
+        until(lambda: not slurm.jobs() or None, "the evaluator ends")
+        assert {run.state for run in study.runs()} <= {
+            "pending",
+            "running",
+        }  # the killed worker's lease is not over yet
+
+
 def test_the_database_restarts_twice(
     tmp_path: Path, slurm: Slurm, counting_rows: Rows, postgres: tuple[str, Callable[[], None]]
 ) -> None:

@@ -106,7 +106,10 @@ def failure(run: RunRow) -> str:
 
 
 def work_lines(study: Study, folder: Path, runs: Sequence[RunRow]) -> list[str]:
-    """A line for each of these runs that somebody works on: who, since when, and where the logs are."""
+    """A line for each of these runs that somebody works on: who, since when, and where the logs are.
+
+    Before them, how many policies are trained and wait to be measured.
+    """
     from factored_scaling.runner.options import run_folder
     from factored_scaling.store.documents import JOBS
     from factored_scaling.web.overview import duration_words, is_alive
@@ -121,6 +124,11 @@ def work_lines(study: Study, folder: Path, runs: Sequence[RunRow]) -> list[str]:
         logs = [f"log: {own}"] * own.exists() + [f"job: {job}"] * bool(job)
         where = f"; {', '.join(logs)}" if logs else ""
         lines.append(f"run {run.id}: {run.worker or 'somebody'}, {state}{where}")
+    if trained := sum(run.state == "pending" and run.policy is not None for run in runs):
+        runs_wait = (
+            "1 pending run is trained and waits" if trained == 1 else f"{trained} pending runs are trained and wait"
+        )
+        lines.insert(0, f"{runs_wait} to be measured")
     return lines
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -21,7 +23,7 @@ from typing import Any
 from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError
 from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
-from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors import Job, executor_class
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import JOB_ID
@@ -34,6 +36,7 @@ PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
 MOST_KILLED = 5  # times that a worker is killed
 REASON = "error.txt"  # beside JOB.json: why a worker could not begin
+ASK_EVERY = 30.0  # seconds between two questions whether workers that train are left
 SHOWN_EVERY = 30.0  # seconds between two lines of progress in the scheduler's log
 
 
@@ -45,6 +48,7 @@ def write_job(job: Job, path: Path) -> None:
         "study": job.study_id,
         "folder": str(job.folder),
         "options": asdict(job.options),
+        "trainers": dict(job.trainers),
     }
     with whole(path) as partial:
         partial.chmod(0o600)
@@ -57,14 +61,17 @@ def read_job(path: Path) -> Job:
     if data["version"] != __version__:
         what = f"this machine has factored-scaling {__version__}, the one that submitted the job {data['version']}"
         raise InvalidInput(what, where=os.uname().nodename, hint="install the same version on both")
-    return Job(data["address"], data["study"], Path(data["folder"]), WorkOptions(**data["options"]))
+    options = WorkOptions(**data["options"])
+    return Job(data["address"], data["study"], Path(data["folder"]), options, trainers=data["trainers"])
 
 
 class RemoteLine:
     """A worker's line on a cluster: events become lines of the scheduler's log, signals ask it to stop."""
 
     def __init__(self) -> None:
+        self.trainers: Mapping[str, Any] = {}
         self._stopping = False
+        self._asked = -math.inf
         self._parent = os.getppid()
         self._shown = 0.0
 
@@ -77,6 +84,15 @@ class RemoteLine:
     def stopping(self) -> bool:
         """Whether to end at the next safe point: asked to, or orphaned because the job was killed."""
         return self._stopping or os.getppid() != self._parent
+
+    @property
+    def training(self) -> bool:
+        """Whether workers that train are queued or at work; the scheduler is asked every half minute."""
+        if self.trainers and time.monotonic() - self._asked > ASK_EVERY:
+            if not executor_class(self.trainers["executor"]).trains(self.trainers):
+                self.trainers = {}
+            self._asked = time.monotonic()
+        return bool(self.trainers)
 
     def check(self) -> None:
         """Raise Stopped when a stop was asked for."""
@@ -103,6 +119,7 @@ def main(path: Path) -> int:
     line.listen()
     try:
         job = read_job(path)
+        line.trainers = job.trainers
         work(line, job.address, job.study_id, job.folder, job.options)
     except Stopped:
         return STOPPED

@@ -76,7 +76,7 @@ def withdraw(connection: Connection, _now: float, study: int, index: int, digest
     studies.require(connection, study, lock=True)
     here = studies.round_id(connection, study, index)
     placed = select(placements.c.run_id).where(placements.c.round_id == here)
-    unmeasured = [runs.c.state.in_(("pending", "failed")), runs.c.trained.is_(None)]
+    unmeasured = [runs.c.state.in_(("pending", "failed")), runs.c.trained.is_(None), runs.c.policy.is_(None)]
     unmeasured += [runs.c.id.not_in(select(table.c.run_id)) for table in (trials, scores, queue)]
     query = select(runs.c.id, runs.c.digest).where(runs.c.id.in_(placed), *unmeasured).order_by(runs.c.id)
     found = [row.id for row in connection.execute(query.with_for_update()) if row.digest in digests]
@@ -111,7 +111,7 @@ def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
 def outline(connection: Connection, study: int) -> list[RunOutline]:
     """How far every run of the study is, in the order to train them: quick, whatever was measured."""
     studies.require(connection, study)
-    columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained")]
+    columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained", "policy")]
     query = (
         select(*columns, rounds.c.number)
         .select_from(_PLACED)
@@ -120,9 +120,9 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
     )
     found: dict[int, RunOutline] = {}
     rows: Iterable[Any] = connection.execute(query).all()
-    for id_, state, expires, started, finished, trained, number in rows:
+    for id_, state, expires, started, finished, trained, policy, number in rows:
         numbers = (*found[id_].rounds, number) if id_ in found else (number,)
-        found[id_] = RunOutline(id_, _state(state, trained), numbers, expires, started, finished, trained)
+        found[id_] = RunOutline(id_, _state(state, trained), numbers, expires, started, finished, trained, policy)
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -42,6 +42,7 @@ class Job:
     """The work of an executor: which study, the folder of its files, and how its runs are carried out.
 
     `backend` is an object that stays in this process; without it workers make the one that the options name.
+    `trainers` is for workers on a cluster that only evaluate: what its executor's `trains` needs to know.
     """
 
     address: str
@@ -49,6 +50,7 @@ class Job:
     folder: Path
     options: WorkOptions
     backend: Backend | None = None
+    trainers: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Executor(Protocol):
@@ -89,6 +91,13 @@ class DetachedExecutor(Protocol):
         ...
 
 
+def split_stages(options: WorkOptions, evaluators: int, device: str = "cpu") -> tuple[WorkOptions, WorkOptions]:
+    """Options of the workers, and of those that only evaluate, on `device`; with these, the others only train."""
+    device = device if options.device else ""  # a program chooses its own
+    evaluate = replace(options, stage="evaluate", device=device, together=None)
+    return replace(options, stage="train") if evaluators else options, evaluate
+
+
 def executor_settings(
     declared: Mapping[str, Any], kind: str | None, workers: int | None, resources: Mapping[str, Any]
 ) -> tuple[str, int | None, dict[str, Any]]:
@@ -111,7 +120,7 @@ def make_executor(name: str, resources: Mapping[str, Any]) -> Executor:
     unknown = [key for key in resources if key not in known]
     if unknown and not any(one.kind == one.VAR_KEYWORD for one in takes):
         what = f"executor {name!r} does not take {_and(unknown)}"
-        hint = f"it takes {_and(known)}" if known else "`--on slurm` and `--on ray` take resources"
+        hint = f"it takes {_and(known)}" if name != "local" else "`--on slurm` and `--on ray` take resources"
         raise InvalidInput(what, where=f"executor.{unknown[0]}", hint=hint)
     try:
         return cast(Executor, found(**resources))

@@ -18,12 +18,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.core.checks import whole
 from factored_scaling.errors import InvalidInput, installs, one_line
 from factored_scaling.runner.events import Event
-from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import USUAL, amount, follow, further, prepare, record
+from factored_scaling.runner.executors import Job, split_stages
+from factored_scaling.runner.executors.cluster import (
+    USUAL,
+    amount,
+    evaluator_settings,
+    follow,
+    further,
+    job_file,
+    prepare,
+    record,
+)
 from factored_scaling.runner.remote import REASON, Worker
 
+STARTED, TRAINED = "started", "trained"  # files beside JOB.json: a worker runs; all that train have ended
+LOOK = 1.0  # seconds between two looks at the tasks
 _DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
 
 
@@ -33,6 +45,9 @@ class RayExecutor:
     `gpus` may be a fraction: workers then share the device's memory, without protection from each other. `address` is
     that of the cluster; by default RAY_ADDRESS, or the cluster of this machine. `memory` is in GB; `resources` are the
     cluster's own, such as `{"a100": 1}`.
+
+    With `evaluators` these workers only train. So many other tasks measure what they have trained; they get the same
+    without GPUs, replaced by `evaluator_resources`, and start after the first worker.
     """
 
     def __init__(
@@ -43,14 +58,17 @@ class RayExecutor:
         memory: float | None = None,
         resources: Mapping[str, Any] | None = None,
         address: str | None = None,
+        evaluators: int = 0,
+        evaluator_resources: Mapping[str, Any] | None = None,
     ) -> None:
+        given: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory": memory, "resources": resources}
         self.device = "cuda" if gpus else None
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        self._options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
-        if memory is not None:
-            self._options["memory"] = int(amount(memory, "memory") * 2**30)
-        if resources:
-            self._options["resources"] = {name: float(value) for name, value in further(resources).items()}
+        self._options = _options(**given)
+        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
+        theirs = evaluator_settings(given, evaluator_resources)
+        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
+        self._evaluator_options = _options(**theirs)
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """As many as asked for, no more than there is work for."""
@@ -77,7 +95,13 @@ class RayExecutor:
         except ImportError:
             raise InvalidInput("executor ray needs Ray", where="executor", hint=installs("ray")) from None
         folder = prepare(job, "ray")
-        plan = {"address": self._address, "workers": workers, "options": self._options}
+        own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
+        path = job_file(job, own, folder / "job.json")
+        tasks = [{"path": path, "count": workers, "options": self._options}]
+        if self._evaluators:
+            path = job_file(job, theirs, folder / "evaluate.json", {"executor": "ray", "folder": str(folder)})
+            tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_options})
+        plan = {"address": self._address, "tasks": tasks}
         (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
         command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
         with (folder / "driver.log").open("wb") as log:
@@ -86,6 +110,11 @@ class RayExecutor:
         _DRIVERS.append(driver)
         record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
         return folder, driver
+
+    @staticmethod
+    def trains(trainers: Mapping[str, Any]) -> bool:
+        """Whether tasks of workers that train wait or run."""
+        return not (Path(trainers["folder"]) / TRAINED).exists()
 
     @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
@@ -111,24 +140,53 @@ def drive(folder: Path) -> int:
         what = f"Ray cannot be reached at {plan['address']} ({one_line(str(error))})"
         (folder / REASON).write_text(f"{what}\n", encoding="utf-8")
         raise
-    task = ray.remote(**plan["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task)
-    waiting = [task.remote(str(folder / "job.json")) for _ in range(plan["workers"])]
-    failures = 0
+    training, *evaluating = [
+        (
+            ray.remote(**each["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task),
+            each["path"],
+            each["count"],
+        )
+        for each in plan["tasks"]
+    ]
+
+    def start(task: Any, path: str, count: int) -> list[Any]:
+        return [task.remote(path) for _ in range(count)]
+
+    waiting = trainers = start(*training)
+    failures, count = 0, len(waiting)
     while waiting:
-        ended, waiting = ray.wait(waiting, num_returns=1)
-        try:
-            print(ray.get(ended[0]), flush=True)
-        except ray.exceptions.RayError as error:
-            failures += 1
-            print(error, file=sys.stderr, flush=True)
-    return int(failures == plan["workers"])
+        ended, waiting = ray.wait(waiting, num_returns=1, timeout=LOOK)
+        for one in ended:
+            try:
+                print(ray.get(one), flush=True)
+            except ray.exceptions.RayError as error:
+                failures += 1
+                print(error, file=sys.stderr, flush=True)
+        if evaluating and (ended or (folder / STARTED).exists()):
+            # not before: they would hold the cores that a worker waits for, and have nothing to evaluate
+            later = start(*evaluating.pop())
+            waiting, count = [*waiting, *later], count + len(later)
+        if not any(one in trainers for one in waiting):
+            (folder / TRAINED).touch()
+    return int(failures == count)
 
 
 def _task(path: str) -> str:
     """One task: a worker process until no run is left."""
     import ray
 
+    (Path(path).parent / STARTED).touch()
     return Worker(path, f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}")()
+
+
+def _options(gpus: float, cpus: float, memory: float | None, resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What Ray is asked for."""
+    options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
+    if memory is not None:
+        options["memory"] = int(amount(memory, "memory") * 2**30)
+    if own := further(resources):
+        options["resources"] = {name: float(value) for name, value in own.items()}
+    return options
 
 
 if __name__ == "__main__":

@@ -88,6 +88,22 @@ def test_a_job_is_queued_again_and_one_that_is_signalled_continues_at_the_saved_
         assert {"released", "done"} <= set(outcomes(study))
 
 
+def test_a_job_that_reaches_its_time_limit_is_queued_again_and_continues_at_the_saved_update(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    with counting(tmp_path, updates=250) as study:  # 80 s, and a job gets 60
+        fsc("run", tmp_path, "--on", "slurm", "--time", "00:01:00", "--lease", LEASE, "--workers", "1", "--detach")
+        job = slurm.jobs()[0].split()[0]
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == counting_rows
+        assert "Caught signal SIGUSR2" in _log(tmp_path)  # nobody but slurmctld sends it here
+        assert f"slurm:{job} " in str(study.runs()[-1].worker)  # under the same number
+        assert {"done", "released"} == set(outcomes(study))  # no worker was lost: each gave its run back in time
+        stopped = next(run for run in study.runs() if len(study.store.attempts(run.id)) > 1)
+        first, second = (tmp_path / "runs" / stopped.digest / "steps.txt").read_text().split()[1:4:2]
+        assert (first, 0 < int(second) < 250) == ("0", True)
+
+
 def _log(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("jobs/*/*_log.out")))
 

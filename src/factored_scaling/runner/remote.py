@@ -137,12 +137,14 @@ class Worker:
     """What a scheduler's job does: keeps a worker process going until no run is left.
 
     Submitit pickles it, calls it in the job, and calls `checkpoint` when the job is about to be preempted or to end.
-    `job` is the scheduler's id of the job, by default what Slurm says.
+    `job` is the scheduler's id of the job, by default what Slurm says. `patience` is how many seconds the process gets
+    to reach a safe point.
     """
 
-    def __init__(self, path: str, job: str = "") -> None:
+    def __init__(self, path: str, job: str = "", patience: float = PATIENCE) -> None:
         self.path = path
         self._job = job
+        self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,12 +176,12 @@ class Worker:
                 raise RunFailed(f"the worker ended with exit code {code}", hint="the lines above say why")
 
     def stop(self) -> None:
-        """End the worker process at a safe point, or after a minute."""
+        """End the worker process at a safe point, or when its patience is over."""
         process = self._process
         if process is None:
             return
         process.terminate()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while time.monotonic() < until and not _ended(process.pid):
             time.sleep(LOOK)
         process.kill()

@@ -96,9 +96,10 @@ class SlurmExecutor:
         def array(path: str, count: int, parameters: Mapping[str, Any]) -> list[str]:
             executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=100_000)
             executor.update_parameters(name=name, **parameters)
+            patience = parameters["slurm_signal_delay_s"] / 2  # the rest is for queueing the job again
             try:
                 with executor.batch():
-                    jobs = [executor.submit(Worker(path)) for _ in range(count)]
+                    jobs = [executor.submit(Worker(path, patience=patience)) for _ in range(count)]
             except FailedJobError as error:
                 what = f"Slurm refused the jobs: {last_line(str(error))}"
                 raise RunFailed(what, hint="`sinfo` lists partitions and limits") from None

@@ -109,6 +109,11 @@ def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: 
     assert lines[1].endswith("; job: /x/b/driver.log")
     assert "no heartbeat any more" in lines[2]
     assert "slurm:17_2" not in fsc("runs", study, "--state", "pending").stdout
+    opened.fail(1, "out of memory")
+    assert "run 1 failed: out of memory; job: /x/a/17_2_0_log.out\n" in fsc("runs", study).stdout
+    opened.store.put_document(opened.id, JOBS, "c", {"executor": "elsewhere", "logs": "/x/c", "ids": ["9"]})
+    opened.ask(1, worker="elsewhere:9 node5:1")
+    assert "elsewhere:9 node5:1, for " in fsc("runs", study).stdout
     opened.close()
 
 

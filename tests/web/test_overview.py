@@ -15,6 +15,7 @@ from tests.web.conftest import client_of, measure, wipe_spec
 from factored_scaling.core.trials import Trial
 from factored_scaling.scoring.session import Scoring
 from factored_scaling.store import RunRow
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 from factored_scaling.web.files import LONGEST_LOG
 from factored_scaling.web.overview import _facts, duration_words, time_left
@@ -177,6 +178,34 @@ def test_runs_link_to_their_logs_and_videos_and_to_nothing_else(study: Study, tm
     with client_of(study) as client:
         assert client.get(f"{base}/log.txt").status_code == 404, "a study without a folder"
         assert "/files/" not in client.get("/").text
+
+
+def test_runs_link_to_the_logs_of_their_jobs_and_to_nothing_else_of_them(study: Study, tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "slurm-a"
+    folder.mkdir(parents=True)
+    for job in ("17_1", "17_2"):
+        (folder / f"{job}_0_log.out").write_text(f"job {job}")
+    (folder / "job.json").write_text("address with a password")
+    (tmp_path / "secret.log").write_text("secret")
+    (folder / "link.log").symlink_to(tmp_path / "secret.log")
+    # it was submitted elsewhere, where the shared folder has another path
+    submission = {"executor": "slurm", "logs": "/other/jobs/slurm-a", "ids": ["17_1", "17_2", "17_3"]}
+    study.store.put_document(study.id, JOBS, "slurm-a", submission)
+    _, second, _ = (study.ask(1, worker=f"slurm:17_{k} node:1")[0] for k in (1, 2, 3))
+    study.fail(second.id, "out of memory")
+    with client_of(study, folder=tmp_path) as client:
+        text = client.get("/").text
+        found = re.findall(r'<a href="(/jobs/[^"]*)">job log</a>', text)
+        # the run at work on its card and in the table, the failed one on its card; the third has left no log yet
+        assert found == [f"/jobs/slurm-a/17_{k}_0_log.out" for k in (1, 2, 1)]
+        assert client.get(found[0]).text == "job 17_1"
+        for name in ("job.json", "link.log", "..%2f..%2fsecret.log", "%2e%2e/secret.log", "17_9_0_log.out"):
+            assert client.get(f"/jobs/slurm-a/{name}").status_code == 404, name
+        for place in ("/jobs/../secret.log", "/jobs/%2e%2e/secret.log", "/jobs/%2e/secret.log", "/jobs/secret.log"):
+            assert client.get(place).status_code == 404, place
+    with client_of(study) as client:
+        assert client.get(found[0]).status_code == 404, "a study without a folder"
+        assert "/jobs/" not in client.get("/").text
 
 
 def test_runs_of_changed_settings_stand_together_below_what_changed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError
+from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError, hide_passwords
 from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
 from factored_scaling.runner.executors import Job, executor_class
@@ -124,11 +124,12 @@ def main(path: Path) -> int:
     except Stopped:
         return STOPPED
     except FscError as error:
-        print(error, file=sys.stderr, flush=True)
+        reason = hide_passwords(str(error))
+        print(reason, file=sys.stderr, flush=True)
         if isinstance(error, StoreError):
             return AGAIN
         with contextlib.suppress(OSError):
-            (path.parent / REASON).write_text(f"{error}\n", encoding="utf-8")
+            (path.parent / REASON).write_text(f"{reason}\n", encoding="utf-8")
         return 1
     return STOPPED if line.stopping else 0
 

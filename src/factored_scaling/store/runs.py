@@ -203,6 +203,16 @@ def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
     return [_run_row(rows, index, parsed) for rows in places.values()]
 
 
+def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
+    """Who made the last attempt that is over at each of these runs, where it was a worker."""
+    found: dict[int, str] = {}
+    for chunk in _chunks(run_ids):
+        query = select(attempts.c.run_id, attempts.c.worker).where(attempts.c.run_id.in_(chunk))
+        rows = connection.execute(query.where(attempts.c.worker.is_not(None)).order_by(attempts.c.number))
+        found |= {row.run_id: row.worker for row in rows}
+    return found
+
+
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
     """How the run's attempts so far ended, oldest first; the one under way is not among them."""
     require(connection, run_id)

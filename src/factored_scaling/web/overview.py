@@ -14,7 +14,9 @@ from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score, known_result, score_of_tallies
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
+from factored_scaling.runner.executors import job_log
 from factored_scaling.store import RoundRow, RunOutline, RunRow
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 from factored_scaling.web.files import RunFiles
 
@@ -99,7 +101,13 @@ class Overview:
         running = [run.id for run in runs if run.state == "running"]
         failed = [run.id for run in runs if run.state == "failed"]
         alive = sum(is_alive(run, now) for run in runs)
-        groups = self._groups(shown, spec, now)
+        submissions = [row.body for row in store.documents(study, JOBS)]
+        workers = store.last_workers(failed[:MOST_CARDS])
+
+        def links(run: RunRow) -> list[dict[str, str]]:
+            return self._links(run, run.worker or workers.get(run.id), submissions)
+
+        groups = self._groups(shown, spec, now, submissions)
         return {
             "name": spec.name,
             "headline": _headline(counts),
@@ -107,9 +115,9 @@ class Overview:
             "next": next_action(spec, counts, alive, evaluations, self.argument),
             "parts": _parts(counts),
             "facts": _facts(spec, runs, rounds, store.counts(study)[0]),
-            "running": [_at_work(run, now) for run in store.some_runs(running[:MOST_CARDS])],
+            "running": [_at_work(run, now) | {"files": links(run)} for run in store.some_runs(running[:MOST_CARDS])],
             "more_running": max(0, len(running) - MOST_CARDS),
-            "failed": [_failure(run) for run in store.some_runs(failed[:MOST_CARDS])],
+            "failed": [_failure(run) | {"files": links(run)} for run in store.some_runs(failed[:MOST_CARDS])],
             "more_failed": max(0, len(failed) - MOST_CARDS),
             "factors": [plain(name) for name in spec.names],
             "groups": groups,
@@ -123,7 +131,13 @@ class Overview:
             "rounds": [_round(row, rounds[: row.index + 1], runs) for row in reversed(rounds)],
         }
 
-    def _groups(self, run_ids: Sequence[int], spec: StudySpec, now: float) -> list[dict[str, Any]]:
+    def _links(self, run: RunRow, worker: str | None, submissions: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+        """Logs and videos of the run, and the log of the scheduler's job that worked on it."""
+        return [*self.files.links(run.digest), *self.files.job_link(job_log(worker, submissions))]
+
+    def _groups(
+        self, run_ids: Sequence[int], spec: StudySpec, now: float, submissions: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
         """Table rows by settings: those of study.yaml first, then those of runs from before it was changed."""
         store, study = self.study.store, self.study.id
         tallies, means = store.tallies(study, run_ids), store.study_scores(study, run_ids)
@@ -135,7 +149,7 @@ class Overview:
                 score = score_of_tallies(tallies[run.id])
             elif run.id in means:
                 score = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id]).overall
-            line = _line(run, score, spec, now) | {"files": self.files.links(run.digest)}
+            line = _line(run, score, spec, now) | {"files": self._links(run, run.worker, submissions)}
             groups.setdefault(settings_words(run.settings, current), []).append(line)
         return [{"words": words, "runs": lines} for words, lines in groups.items() if lines]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -71,7 +72,11 @@ class Executor(Protocol):
 
 @runtime_checkable
 class DetachedExecutor(Protocol):
-    """An executor whose workers go on without the command that started them."""
+    """An executor whose workers go on without the command that started them.
+
+    Optional: `log(submission, job)`, a static method, the path of the log of a job. The names of its workers begin with
+    `KIND:JOB `, from the environment variable FSC_JOB_ID.
+    """
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """How many workers to start for `waiting` runs; `workers` is what the user asked for."""
@@ -138,6 +143,22 @@ def cancel_jobs(queue: RunQueue) -> list[str]:
             ids = sorted({id_.partition("_")[0] for id_ in row.body["ids"]})
             cancelled.append(f"{row.body['executor']} {', '.join(ids)}")
     return cancelled
+
+
+def job_log(worker: str | None, submissions: Sequence[Mapping[str, Any]]) -> str:
+    """The scheduler's log of the job that a worker's name begins with; empty where it is unknown.
+
+    `submissions` are the bodies of documents of the kind JOBS.
+    """
+    kind, _, job = str(worker).partition(" ")[0].partition(":")
+    for body in reversed(submissions):
+        if body.get("executor") == kind:
+            with suppress(UnknownExecutor):  # of a package that is not installed here
+                executor = executor_class(kind)
+                log = executor.log(body, job) if hasattr(executor, "log") else ""
+                if log:
+                    return str(log)
+    return ""
 
 
 def executor_class(name: str) -> Any:

@@ -117,6 +117,11 @@ class RayExecutor:
         return not (Path(trainers["folder"]) / TRAINED).exists()
 
     @staticmethod
+    def log(submission: Mapping[str, Any], job: str) -> str:
+        """The log of all tasks, which the driver writes."""
+        return str(Path(submission["logs"]) / "driver.log")
+
+    @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
         """End the driver of a submission, and with it the tasks."""
         if submission["host"] != socket.gethostname():

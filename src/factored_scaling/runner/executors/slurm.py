@@ -129,6 +129,11 @@ class SlurmExecutor:
             return True
 
     @staticmethod
+    def log(submission: Mapping[str, Any], job: str) -> str:
+        """The log of one of its jobs."""
+        return str(Path(submission["logs"]) / f"{job}_0_log.out") if job in submission["ids"] else ""
+
+    @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
         """Cancel the jobs of a submission, queued and running."""
         # with the name: a cluster that was set up anew gives numbers again

@@ -12,9 +12,10 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 from tests.web.conftest import client_of, measure, wipe_spec
 
+from factored_scaling.core.design import plan
 from factored_scaling.core.trials import Trial
 from factored_scaling.scoring.session import Scoring
-from factored_scaling.store import RunRow
+from factored_scaling.store import RunRow, Store
 from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 from factored_scaling.web.files import LONGEST_LOG
@@ -73,6 +74,33 @@ def test_training_is_what_lasts_where_people_measure(row: RunRow) -> None:
     left = time_left([trained, finished, row], 5000.0)
     assert left is not None
     assert left.seconds == 200.0
+
+
+def test_time_of_those_that_trained_counts_with_that_of_those_that_measured(study: Study, tmp_path: Path) -> None:
+    now = 1000.0
+    with Study(Store.open(tmp_path / "timed.db", clock=lambda: now), 1) as timed:
+        timed.store.create_study("timed", study.spec, study.dataset, plan(study.spec, study.dataset))
+
+        def train(seconds: float) -> None:
+            nonlocal now
+            run = timed.ask(1, worker="a", stage="train")[0]
+            now += seconds
+            timed.hand_over(run.id, "policy")
+
+        train(100.0)
+        run = timed.ask(1, worker="b", stage="evaluate")[0]
+        now += 20.0
+        timed.tell(run.id, [1.0])
+        for _ in range(len(timed.runs()) - 1):
+            train(90.0)
+        left = time_left(timed.store.outline(1), now, timed.store.earlier_work(1))
+        assert left is not None
+        assert left.seconds == pytest.approx(30.0 * (len(timed.runs()) - 1))
+        timed.ask(1, worker="b", stage="evaluate")
+        now += 10.0
+        later = time_left(timed.store.outline(1), now, timed.store.earlier_work(1))
+        assert later is not None
+        assert later.seconds == pytest.approx(left.seconds - 10.0)
 
 
 @pytest.mark.parametrize(

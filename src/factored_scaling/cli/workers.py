@@ -89,7 +89,7 @@ def watch(study: Study, folder: Path) -> None:
 def _summary(study: Study, runs: Sequence[RunRow]) -> str:
     from factored_scaling.web.overview import duration_words, time_left
 
-    left = time_left(runs, time.time())
+    left = time_left(runs, time.time(), study.store.earlier_work(study.id))
     words = f"; about {duration_words(left.seconds)} left" if left is not None else ""
     return f"{study.spec.name}: {count_states(runs)}{words}"
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -211,6 +212,22 @@ def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, st
         rows = connection.execute(query.where(attempts.c.worker.is_not(None)).order_by(attempts.c.number))
         found |= {row.run_id: row.worker for row in rows}
     return found
+
+
+def earlier_work(connection: Connection, study: int) -> dict[int, float]:
+    """Seconds that workers spent on runs before the attempt whose start the run's row names, by run id.
+
+    For a pending run that one included. Attempts that failed do not count.
+    """
+    waits = and_(runs.c.state == "pending", runs.c.trained.is_(None))
+    query = (
+        select(attempts.c.run_id, func.sum(attempts.c.ended - attempts.c.started))
+        .join(runs, runs.c.id == attempts.c.run_id)
+        .where(runs.c.study_id == study, attempts.c.worker.is_not(None), attempts.c.outcome.in_(("released", "lost")))
+        .where(or_(waits, attempts.c.started < runs.c.started))
+        .group_by(attempts.c.run_id)
+    )
+    return {run_id: float(seconds) for run_id, seconds in connection.execute(query)}
 
 
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:

@@ -234,6 +234,7 @@ class Store:
     specs = _reads(run_rows.specs)
     run = _reads(run_rows.one)
     attempts = _reads(run_rows.attempts_of)
+    earlier_work = _reads(run_rows.earlier_work)
     last_workers = _reads(run_rows.last_workers)
 
     # --- leases

@@ -24,6 +24,7 @@ from tests.cluster.conftest import (
 )
 
 from factored_scaling.errors import RunFailed
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -127,11 +128,20 @@ def test_tasks_are_stopped_and_go_on_and_a_cluster_that_is_not_there_is_an_error
     with counting(tmp_path) as study:
         fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
         run = until(training(study, tmp_path), "a run is trained")
+        # as from another machine: the driver finds the request in the record
+        (submission,) = study.store.documents(study.id, JOBS)
+        study.store.put_document(study.id, JOBS, submission.key, {**submission.body, "host": "another"})
         assert "cancelled: ray" in fsc("stop", tmp_path, "--cancel")
+        until(lambda: not Path(f"/proc/{submission.body['ids'][0]}").exists() or None, "the driver ends")
         until(lambda: study.store.run(run.id).state == "pending" or None, "the run is given back")
         monkeypatch.setenv("RAY_ADDRESS", "nowhere")
         with pytest.raises(RunFailed, match="ended with exit code 1: Ray cannot be reached at nowhere"):
             study.run(executor="ray", workers=1)
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+        with pytest.raises(
+            RunFailed, match=r"Ray cannot be reached at 127\.0\.0\.1:9 \(Connection refused\); `ray status`"
+        ):
+            study.run(executor="ray", workers=1, detach=True)
         monkeypatch.undo()
         settings = {"kind": "ray", "workers": 2, "cpus": 0.5}
         with Study.open(tmp_path / "study.db", settings=study.spec.changed(executor=settings)) as declared:

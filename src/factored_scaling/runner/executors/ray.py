@@ -14,12 +14,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from factored_scaling.core.checks import whole
-from factored_scaling.errors import InvalidInput, installs, one_line
+from factored_scaling.errors import InvalidInput, RunFailed, StoreError, installs, one_line
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.cluster import (
@@ -32,10 +34,13 @@ from factored_scaling.runner.executors.cluster import (
     prepare,
     record,
 )
-from factored_scaling.runner.remote import REASON, Worker
+from factored_scaling.runner.remote import REASON, Worker, read_job
+from factored_scaling.store import Store
+from factored_scaling.store.documents import JOBS
 
 STARTED, TRAINED = "started", "trained"  # files beside JOB.json: a worker runs; all that train have ended
-LOOK = 1.0  # seconds between two looks at the tasks
+LOOK, LOOK_FOR_CANCEL = 1.0, 5.0  # seconds between two looks at the tasks, and for a request to cancel them
+CONNECT, ANSWER = 10.0, 30.0  # seconds in which a port must be open, and in which a cluster must answer
 _DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
 
 
@@ -94,6 +99,7 @@ class RayExecutor:
             import ray  # noqa: F401
         except ImportError:
             raise InvalidInput("executor ray needs Ray", where="executor", hint=installs("ray")) from None
+        check_reachable(self._address)
         folder = prepare(job, "ray")
         own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
         path = job_file(job, own, folder / "job.json")
@@ -123,15 +129,27 @@ class RayExecutor:
 
     @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
-        """End the driver of a submission, and with it the tasks."""
-        if submission["host"] != socket.gethostname():
-            what = f"the driver of the Ray tasks runs on {submission['host']}"
-            raise InvalidInput(what, hint="cancel there; without --cancel, workers end by themselves")
-        for id_ in submission["ids"]:
+        """End the driver of a submission, and with it the tasks.
+
+        One on another machine ends by itself: it looks whether its submission is marked as cancelled.
+        """
+        for id_ in submission["ids"] if submission["host"] == socket.gethostname() else ():
             # the number may belong to another process by now
             with contextlib.suppress(OSError):
                 if submission["logs"].encode() in Path(f"/proc/{id_}/cmdline").read_bytes():
                     os.kill(int(id_), signal.SIGTERM)
+
+
+def check_reachable(address: str) -> None:
+    """Raise RunFailed where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT).close()
+    except OSError as error:
+        what = f"Ray cannot be reached at {address} ({error.strerror or error})"
+        raise RunFailed(what, hint="`ray status` on a node of the cluster shows its address; set RAY_ADDRESS") from None
 
 
 def drive(folder: Path) -> int:
@@ -139,12 +157,25 @@ def drive(folder: Path) -> int:
     import ray
 
     plan = json.loads((folder / "ray.json").read_text(encoding="utf-8"))
+
+    def no_answer(reason: str) -> None:
+        text = f"Ray cannot be reached at {plan['address']} ({reason})\n"
+        (folder / REASON).write_text(text, encoding="utf-8")
+
+    def give_up() -> None:
+        no_answer(f"no answer in {ANSWER:.0f} s")
+        os._exit(1)  # Ray itself tries for minutes
+
+    watchdog = threading.Timer(ANSWER, give_up)
+    watchdog.daemon = True
+    watchdog.start()
     try:
         ray.init(address=plan["address"], namespace="factored-scaling")
     except (OSError, RuntimeError, ValueError) as error:
-        what = f"Ray cannot be reached at {plan['address']} ({one_line(str(error))})"
-        (folder / REASON).write_text(f"{what}\n", encoding="utf-8")
+        no_answer(one_line(str(error)))
         raise
+    finally:
+        watchdog.cancel()
     training, *evaluating = [
         (
             ray.remote(**each["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task),
@@ -158,7 +189,7 @@ def drive(folder: Path) -> int:
         return [task.remote(path) for _ in range(count)]
 
     waiting = trainers = start(*training)
-    failures, count = 0, len(waiting)
+    failures, count, looked = 0, len(waiting), time.monotonic()
     while waiting:
         ended, waiting = ray.wait(waiting, num_returns=1, timeout=LOOK)
         for one in ended:
@@ -173,7 +204,19 @@ def drive(folder: Path) -> int:
             waiting, count = [*waiting, *later], count + len(later)
         if not any(one in trainers for one in waiting):
             (folder / TRAINED).touch()
+        if time.monotonic() - looked > LOOK_FOR_CANCEL:
+            looked = time.monotonic()
+            if _cancelled(folder):
+                return 1
     return int(failures == count)
+
+
+def _cancelled(folder: Path) -> bool:
+    """Whether somebody cancelled this submission, perhaps on another machine."""
+    job = read_job(folder / "job.json")
+    with contextlib.suppress(StoreError), Store.open(job.address, create=False) as store:
+        return bool((store.document(job.study_id, JOBS, folder.name) or {}).get("cancelled"))
+    return False
 
 
 def _task(path: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,23 @@ def test_evaluators_end_when_nobody_trains_any_more(tmp_path: Path, slurm: Slurm
         }  # the killed worker's lease is not over yet
 
 
+def test_a_scheduler_that_is_away_is_one_sentence(
+    tmp_path: Path, slurm: Slurm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with counting(tmp_path) as study:
+        slurm.script("controller-down")
+        try:
+            with pytest.raises(
+                RunFailed, match=r"Slurm cannot be reached \(.*; nothing was submitted; try again later"
+            ):
+                study.run(executor="slurm", workers=1)
+        finally:
+            slurm.script("controller-up")
+        assert capfd.readouterr().err == ""
+        assert {run.state for run in study.runs()} == {"pending"}
+        assert not study.store.documents(study.id, JOBS)
+
+
 def test_the_database_restarts_twice(
     tmp_path: Path, slurm: Slurm, counting_rows: Rows, postgres: tuple[str, Callable[[], None]]
 ) -> None:
@@ -241,6 +259,40 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         assert fsc("stop", tmp_path, "--cancel").count("cancelled") == 0
         study.run(workers=1)  # on this machine, from where they are
         assert rows(study) == counting_rows
+
+
+def test_a_full_disk_is_the_reason_of_the_runs_and_of_the_submission(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    folder, fill = tmp_path / "small", tmp_path / "small" / "fill"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with counting(tmp_path) as study:
+            given: dict[str, Any] = {"executor": "slurm", "workers": 1, "time": "00:20:00", "folder": folder}
+            study.run(**given, lease_seconds=4.0, detach=True)
+            until(training(study, folder), "a run is trained")
+            _fill(fill)
+            until(lambda: all(run.state == "failed" for run in study.runs()) or None, "all runs fail")
+            assert {(run.error or "").partition(" (")[0] for run in study.runs()} == {
+                "OSError: [Errno 28] No space left on device"
+            }
+            _fill(fill)
+            with pytest.raises(RunFailed, match=r"small/jobs: the files of the jobs cannot be written \(No space left"):
+                study.run(**given, retry_failed=True)
+            fill.unlink()
+            study.run(**given, lease_seconds=4.0)
+            assert rows(study) == counting_rows
+    finally:
+        slurm.clear()
+        subprocess.run(["umount", folder], check=True)
+
+
+def _fill(path: Path) -> None:
+    with suppress(OSError), path.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
 
 
 @pytest.mark.parametrize(

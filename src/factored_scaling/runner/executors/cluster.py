@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ LOOK = 2.0  # seconds between two looks at the runs
 LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker's run comes back to somebody
 # File systems on which SQLite's locks do not hold between machines.
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
+
+
+@contextmanager
+def written_in(folder: Path) -> Iterator[None]:
+    """Say where files cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        what = f"the files of the jobs cannot be written ({error.strerror or error})"
+        raise RunFailed(what, where=str(folder), hint="is the disk full, or your quota used up?") from None
 
 
 def prepare(job: Job, name: str) -> Path:

@@ -33,6 +33,7 @@ from factored_scaling.runner.executors.cluster import (
     job_file,
     prepare,
     record,
+    written_in,
 )
 from factored_scaling.runner.remote import REASON, Worker, read_job
 from factored_scaling.store import Store
@@ -100,19 +101,20 @@ class RayExecutor:
         except ImportError:
             raise InvalidInput("executor ray needs Ray", where="executor", hint=installs("ray")) from None
         check_reachable(self._address)
-        folder = prepare(job, "ray")
-        own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
-        path = job_file(job, own, folder / "job.json")
-        tasks = [{"path": path, "count": workers, "options": self._options}]
-        if self._evaluators:
-            path = job_file(job, theirs, folder / "evaluate.json", {"executor": "ray", "folder": str(folder)})
-            tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_options})
-        plan = {"address": self._address, "tasks": tasks}
-        (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
-        command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
-        with (folder / "driver.log").open("wb") as log:
-            environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
-            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        with written_in(job.folder / "jobs"):
+            folder = prepare(job, "ray")
+            own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
+            path = job_file(job, own, folder / "job.json")
+            tasks = [{"path": path, "count": workers, "options": self._options}]
+            if self._evaluators:
+                path = job_file(job, theirs, folder / "evaluate.json", {"executor": "ray", "folder": str(folder)})
+                tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_options})
+            plan = {"address": self._address, "tasks": tasks}
+            (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
+            command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
+            with (folder / "driver.log").open("wb") as log:
+                environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
+                driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         _DRIVERS.append(driver)
         record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
         return folder, driver

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from factored_scaling.runner.executors.cluster import (
     job_file,
     prepare,
     record,
+    written_in,
 )
 from factored_scaling.runner.remote import PATIENCE, Worker
 
@@ -90,19 +93,30 @@ class SlurmExecutor:
             from submitit.core.utils import FailedJobError
         except ImportError:
             raise InvalidInput("executor slurm needs submitit", where="executor", hint=installs("slurm")) from None
+        with written_in(job.folder / "jobs"):
+            return self._submit(job, workers, submitit.AutoExecutor, FailedJobError)
+
+    def _submit(
+        self, job: Job, workers: int, make: Callable[..., Any], refused: type[Exception]
+    ) -> tuple[Path, list[str]]:
         folder = prepare(job, "slurm")
         name = f"fsc-{folder.name}"
 
         def array(path: str, count: int, parameters: Mapping[str, Any]) -> list[str]:
-            executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=100_000)
+            executor = make(folder, cluster="slurm", slurm_max_num_timeout=100_000)
             executor.update_parameters(name=name, **parameters)
             patience = parameters["slurm_signal_delay_s"] / 2  # the rest is for queueing the job again
             try:
-                with executor.batch():
+                # what sbatch prints is in the error
+                with redirect_stderr(io.StringIO()), executor.batch():
                     jobs = [executor.submit(Worker(path, patience=patience)) for _ in range(count)]
-            except FailedJobError as error:
-                what = f"Slurm refused the jobs: {last_line(str(error))}"
-                raise RunFailed(what, hint="`sinfo` lists partitions and limits") from None
+            except refused as error:
+                reason = last_line(str(error))
+                if "Unable to contact" in reason:
+                    what, hint = f"Slurm cannot be reached ({reason})", "nothing was submitted; try again later"
+                else:
+                    what, hint = f"Slurm refused the jobs: {reason}", "`sinfo` lists partitions and limits"
+                raise RunFailed(what, hint=hint) from None
             return [str(one.job_id) for one in jobs]
 
         own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)

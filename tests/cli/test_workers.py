@@ -130,6 +130,11 @@ def test_plan_shows_what_a_cluster_would_take(opened: Study, study: Path, fsc: F
     assert lines[1] == "0.0 GPU hours, about 1 s once all jobs run (1 s per run at the median of 1 finished)"
     found = json.loads(fsc("plan", study, "--on", "ray", "--json").stdout)
     assert (found["runs"], found["workers"], found["measured"]) == (6, 6, 1)
+    with (study / "study.yaml").open("a") as file:
+        file.write("executor: {kind: slurm, workers: 2, gpus: 1, evaluators: 4}\n")
+    assert (
+        "6 runs on slurm: 2 jobs with 1 GPU each, 4 more that evaluate\n" in fsc("plan", study, "--on", "slurm").stdout
+    )
     assert fsc("plan", study, "--on", "slrum").returncode == 2
     assert fsc("plan", study, "--workers", "3").returncode == 2
     opened.close()

@@ -192,6 +192,7 @@ class Quiet:
     """A worker's line that nobody listens to."""
 
     stopping = False
+    training = False
 
     def say(self, message: object) -> None: ...
 

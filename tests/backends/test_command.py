@@ -130,6 +130,7 @@ def test_a_worker_that_lost_its_run_leaves_neither_scores_nor_documents(tmp_path
         """Another worker takes the run over while this one measures."""
 
         stopping = False
+        training = False
 
         def say(self, event: Event) -> None:
             if (

@@ -244,7 +244,7 @@ def test_workers_share_the_cores(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def start(count: int, entry: object, arguments: tuple[Any, ...], hear: object) -> bool:
+    def start(count: int, entry: object, arguments: tuple[Any, ...], hear: object, **_: object) -> bool:
         seen.append((count, arguments[-1].threads))
         return True
 

@@ -115,7 +115,7 @@ def test_one_worker_on_a_gpu_of_any_make(
 ) -> None:
     counts: list[int] = []
 
-    def start(count: int, *_: object) -> bool:
+    def start(count: int, *_: object, **__: object) -> bool:
         counts.append(count)
         return True
 

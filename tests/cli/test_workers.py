@@ -84,6 +84,15 @@ def test_ctrl_c_on_the_watcher_stops_nothing(
     opened.close()
 
 
+def test_policies_that_wait_for_an_evaluator_are_counted(opened: Study, study: Path, fsc: Fsc) -> None:
+    first, second = opened.ask(2, stage="train")
+    opened.hand_over(first.id, "one")
+    assert "1 pending run is trained and waits to be measured\n" in fsc("runs", study).stdout
+    opened.hand_over(second.id, "two")
+    assert "2 pending runs are trained and wait to be measured\n" in fsc("runs", study).stdout
+    opened.close()
+
+
 def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: Path, fsc: Fsc) -> None:
     digest = opened.runs()[0].digest
     opened.ask(1, worker="slurm:17_2 node3:4711")
@@ -100,6 +109,11 @@ def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: 
     assert lines[1].endswith("; job: /x/b/driver.log")
     assert "no heartbeat any more" in lines[2]
     assert "slurm:17_2" not in fsc("runs", study, "--state", "pending").stdout
+    opened.fail(1, "out of memory")
+    assert "run 1 failed: out of memory; job: /x/a/17_2_0_log.out\n" in fsc("runs", study).stdout
+    opened.store.put_document(opened.id, JOBS, "c", {"executor": "elsewhere", "logs": "/x/c", "ids": ["9"]})
+    opened.ask(1, worker="elsewhere:9 node5:1")
+    assert "elsewhere:9 node5:1, for " in fsc("runs", study).stdout
     opened.close()
 
 
@@ -116,6 +130,11 @@ def test_plan_shows_what_a_cluster_would_take(opened: Study, study: Path, fsc: F
     assert lines[1] == "0.0 GPU hours, about 1 s once all jobs run (1 s per run at the median of 1 finished)"
     found = json.loads(fsc("plan", study, "--on", "ray", "--json").stdout)
     assert (found["runs"], found["workers"], found["measured"]) == (6, 6, 1)
+    with (study / "study.yaml").open("a") as file:
+        file.write("executor: {kind: slurm, workers: 2, gpus: 1, evaluators: 4}\n")
+    assert (
+        "6 runs on slurm: 2 jobs with 1 GPU each, 4 more that evaluate\n" in fsc("plan", study, "--on", "slurm").stdout
+    )
     assert fsc("plan", study, "--on", "slrum").returncode == 2
     assert fsc("plan", study, "--workers", "3").returncode == 2
     opened.close()

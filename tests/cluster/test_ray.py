@@ -24,6 +24,7 @@ from tests.cluster.conftest import (
 )
 
 from factored_scaling.errors import RunFailed
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -80,6 +81,31 @@ def test_nodes_die_in_mid_training_and_in_mid_evaluation(tmp_path: Path, ray_clu
         until(lambda: all(run.state == "done" for run in study.runs()) or None, "all runs are done", 200)
         assert rows(study) == tabletop_rows
         assert outcomes(study).count("lost") >= 2
+    ray_cluster.remove_node(nodes[0])
+
+
+def test_evaluators_measure_what_others_train_and_one_loses_its_node(
+    tmp_path: Path, ray_cluster: Any, tabletop_rows: Rows
+) -> None:
+    nodes = [ray_cluster.add_node(**NODE) for _ in range(2)]
+    # workers that train want a resource of their own, which evaluators are not given
+    nodes.append(ray_cluster.add_node(**NODE, resources={"trains": 1}))
+    with tabletop(tmp_path) as study:
+        split = ("--resources", "trains=1", "--evaluators", "2", "--evaluator-resources", "trains=0")
+        fsc("run", tmp_path, *ON, "--workers", "1", "--gpus", "1", "--device", "cpu", *split, "--detach")
+        run = until(measuring(study), "a run is measured")
+        (folder,) = (tmp_path / "jobs").iterdir()
+        trainer = study.store.attempts(run.id)[0].worker
+        assert str(trainer).partition(" ")[0] != str(run.worker).partition(" ")[0]
+        _kill(ray_cluster, nodes, run.worker)
+        until(lambda: (folder / "trained").exists() or None, "those that train end")
+        until(lambda: all(run.state == "done" for run in study.runs()) or None, "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert "lost" in outcomes(study)
+        assert {study.store.attempts(run.id)[0].worker for run in study.runs()} == {trainer}
+        until(lambda: "no run is left" in (folder / "driver.log").read_text() or None, "the evaluators end")
+    for node in nodes:
+        ray_cluster.remove_node(node)
 
 
 def _kill(cluster: Any, nodes: list[Any], worker: str | None) -> None:
@@ -102,11 +128,20 @@ def test_tasks_are_stopped_and_go_on_and_a_cluster_that_is_not_there_is_an_error
     with counting(tmp_path) as study:
         fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
         run = until(training(study, tmp_path), "a run is trained")
+        # as from another machine: the driver finds the request in the record
+        (submission,) = study.store.documents(study.id, JOBS)
+        study.store.put_document(study.id, JOBS, submission.key, {**submission.body, "host": "another"})
         assert "cancelled: ray" in fsc("stop", tmp_path, "--cancel")
+        until(lambda: not Path(f"/proc/{submission.body['ids'][0]}").exists() or None, "the driver ends")
         until(lambda: study.store.run(run.id).state == "pending" or None, "the run is given back")
         monkeypatch.setenv("RAY_ADDRESS", "nowhere")
         with pytest.raises(RunFailed, match="ended with exit code 1: Ray cannot be reached at nowhere"):
             study.run(executor="ray", workers=1)
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+        with pytest.raises(
+            RunFailed, match=r"Ray cannot be reached at 127\.0\.0\.1:9 \(Connection refused\); `ray status`"
+        ):
+            study.run(executor="ray", workers=1, detach=True)
         monkeypatch.undo()
         settings = {"kind": "ray", "workers": 2, "cpus": 0.5}
         with Study.open(tmp_path / "study.db", settings=study.spec.changed(executor=settings)) as declared:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_a_job_is_queued_again_and_one_that_is_signalled_continues_at_the_saved_
         assert {"released", "done"} <= set(outcomes(study))
 
 
+def test_a_job_that_reaches_its_time_limit_is_queued_again_and_continues_at_the_saved_update(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    with counting(tmp_path, updates=250) as study:  # 80 s, and a job gets 60
+        fsc("run", tmp_path, "--on", "slurm", "--time", "00:01:00", "--lease", LEASE, "--workers", "1", "--detach")
+        job = slurm.jobs()[0].split()[0]
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == counting_rows
+        assert "Caught signal SIGUSR2" in _log(tmp_path)  # nobody but slurmctld sends it here
+        assert f"slurm:{job} " in str(study.runs()[-1].worker)  # under the same number
+        assert {"done", "released"} == set(outcomes(study))  # no worker was lost: each gave its run back in time
+        stopped = next(run for run in study.runs() if len(study.store.attempts(run.id)) > 1)
+        first, second = (tmp_path / "runs" / stopped.digest / "steps.txt").read_text().split()[1:4:2]
+        assert (first, 0 < int(second) < 250) == ("0", True)
+
+
 def _log(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("jobs/*/*_log.out")))
 
@@ -116,6 +133,79 @@ def test_a_killed_worker_and_an_unreachable_scheduler_stop_nobody(
         steps = (tmp_path / "runs" / first.digest / "steps.txt").read_text().split()[1::2]
         assert int(steps[1]) > 0  # the second process went on where the first was
         assert [event for event in events if isinstance(event, Warned)]
+
+
+def test_evaluators_measure_what_others_train_and_one_loses_its_node(
+    tmp_path: Path, slurm: Slurm, tabletop_rows: Rows
+) -> None:
+    with tabletop(tmp_path) as study:
+        split = ("--workers", "1", "--evaluators", "2", "--evaluator-resources", "cpus=2")
+        fsc("run", tmp_path, *ON, *split, "--detach")
+        jobs = slurm.ask("squeue", "--noheader", "--array", "--format=%F %C %E")
+        (trainers, evaluators), cores = sorted({job.split()[0] for job in jobs}), [job.split()[1] for job in jobs]
+        assert sorted(cores) == ["1", "2", "2"]
+        assert sum(f"after:{trainers}" in job for job in jobs) in (0, 2)  # none once the first has started
+        run = until(measuring(study), "a run is measured")
+        assert str(run.worker).startswith(f"slurm:{evaluators}_")
+        node = slurm.node_of(run.worker)
+        slurm.script("node-down", node)
+        slurm.script("node-up", node)
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == tabletop_rows
+        assert "lost" in outcomes(study)
+        attempts = [one for run in study.runs() for one in study.store.attempts(run.id)]
+        by = {found[0] for one in attempts if (found := re.match(r"slurm:\d+", str(one.worker)))}
+        assert by == {f"slurm:{trainers}", f"slurm:{evaluators}"}
+        until(lambda: not slurm.jobs() or None, "the jobs end")
+
+
+def test_those_that_train_end_first_and_a_killed_evaluator_loses_nothing(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    with counting(tmp_path, updates=5, seconds=0.3) as study:
+        study.run(executor="slurm", workers=1, evaluators=1, time="00:20:00", lease_seconds=4.0, detach=True)
+        trainers = min(job.partition(" ")[0] for job in slurm.jobs())
+        run = until(measuring(study), "a run is measured")
+        os.kill(int(str(run.worker).rpartition(":")[2]), signal.SIGKILL)
+        until(lambda: not any(job.startswith(trainers) for job in slurm.jobs()) or None, "the training job ends")
+        assert not all_done(study)
+        until(lambda: all_done(study), "all runs are done")
+        assert rows(study) == counting_rows
+        assert outcomes(study) == ["done"] * 3 + ["lost"] + ["released"] * 3
+        until(lambda: not slurm.jobs() or None, "the evaluators end")
+
+
+def test_evaluators_end_when_nobody_trains_any_more(tmp_path: Path, slurm: Slurm) -> None:
+    with counting(tmp_path, updates=1000) as study:
+        with pytest.raises(RunFailed, match=r"Slurm refused the jobs: .*[Ii]nvalid partition"):
+            study.run(executor="slurm", workers=1, evaluators=1, evaluator_resources={"partition": "nowhere"})
+        until(lambda: not slurm.jobs() or None, "the jobs that train are cancelled, too")
+        study.run(executor="slurm", workers=1, evaluators=1, time="00:20:00", lease_seconds=4.0, detach=True)
+        trainers, evaluators = sorted(job.partition(" ")[0] for job in slurm.jobs())
+        until(lambda: f"{evaluators} RUNNING" in slurm.jobs() or None, "the evaluator starts")
+        slurm.ask("scancel", trainers)
+        until(lambda: not slurm.jobs() or None, "the evaluator ends")
+        assert {run.state for run in study.runs()} <= {
+            "pending",
+            "running",
+        }  # the killed worker's lease is not over yet
+
+
+def test_a_scheduler_that_is_away_is_one_sentence(
+    tmp_path: Path, slurm: Slurm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with counting(tmp_path) as study:
+        slurm.script("controller-down")
+        try:
+            with pytest.raises(
+                RunFailed, match=r"Slurm cannot be reached \(.*; nothing was submitted; try again later"
+            ):
+                study.run(executor="slurm", workers=1)
+        finally:
+            slurm.script("controller-up")
+        assert capfd.readouterr().err == ""
+        assert {run.state for run in study.runs()} == {"pending"}
+        assert not study.store.documents(study.id, JOBS)
 
 
 def test_the_database_restarts_twice(
@@ -169,6 +259,40 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         assert fsc("stop", tmp_path, "--cancel").count("cancelled") == 0
         study.run(workers=1)  # on this machine, from where they are
         assert rows(study) == counting_rows
+
+
+def test_a_full_disk_is_the_reason_of_the_runs_and_of_the_submission(
+    tmp_path: Path, slurm: Slurm, counting_rows: Rows
+) -> None:
+    folder, fill = tmp_path / "small", tmp_path / "small" / "fill"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with counting(tmp_path) as study:
+            given: dict[str, Any] = {"executor": "slurm", "workers": 1, "time": "00:20:00", "folder": folder}
+            study.run(**given, lease_seconds=4.0, detach=True)
+            until(training(study, folder), "a run is trained")
+            _fill(fill)
+            until(lambda: all(run.state == "failed" for run in study.runs()) or None, "all runs fail")
+            assert {(run.error or "").partition(" (")[0] for run in study.runs()} == {
+                "OSError: [Errno 28] No space left on device"
+            }
+            _fill(fill)
+            with pytest.raises(RunFailed, match=r"small/jobs: the files of the jobs cannot be written \(No space left"):
+                study.run(**given, retry_failed=True)
+            fill.unlink()
+            study.run(**given, lease_seconds=4.0)
+            assert rows(study) == counting_rows
+    finally:
+        slurm.clear()
+        subprocess.run(["umount", folder], check=True)
+
+
+def _fill(path: Path) -> None:
+    with suppress(OSError), path.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
 
 
 @pytest.mark.parametrize(

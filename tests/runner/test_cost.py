@@ -39,12 +39,18 @@ def test_hours_and_time_follow_from_the_runs_that_are_finished(tmp_path: Path) -
     assert cost.gpu_hours == pytest.approx(8 * 2)
     assert cost.wall_seconds == pytest.approx(2 * 3600)
     assert estimate_cost(queue, 100, 1.0).workers == 8
-    # eight that a worker trains together take their time once
+    # eight that a worker trains together take their time once; others measure four of them, one after the other
     runs = queue.ask(8, worker="c:1")
     now += 4000
-    for run in runs:
+    for run in runs[:4]:
+        queue.conclude(run.id, [Trial("0", 1.0)])
+    for run in runs[4:]:
+        queue.hand_over(run.id, "policy")
+    for run in runs[4:]:
+        queue.take(run.id, worker="d:1", stage="evaluate")
+        now += 40
         queue.conclude(run.id, [Trial("0", 1.0)])
     cost = estimate_cost(queue, 4, 1.0)
-    assert (cost.runs, cost.run_seconds, cost.worker_seconds) == (0, 4000.0, 500.0)
+    assert (cost.runs, cost.run_seconds, cost.worker_seconds) == (0, 4000.0, 540.0)
     assert (cost.gpu_hours, cost.wall_seconds) == (0.0, 0.0)
     store.close()

@@ -56,6 +56,7 @@ class QuietLine:
         self._stop_at = stop_at
 
     stopping = False
+    training = False
 
     def say(self, event: Event) -> None:
         self.heard.append(brief(event))

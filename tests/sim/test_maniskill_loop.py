@@ -26,6 +26,7 @@ POLICY = {"preset": "small", "updates": 6, "image_size": 32, "batch": 8}
 
 class _Quiet:
     stopping = False
+    training = False
 
     def say(self, message: Any) -> None:
         """Nobody listens."""

@@ -344,6 +344,53 @@ class TestLeases:
         assert store.run(example.runs[0]).state == "pending"
         assert taken(store, example.study).id == example.runs[0]
 
+    def test_a_run_that_is_handed_over_waits_for_those_that_evaluate(self, store: Store, example: Any) -> None:
+        study = example.study
+        assert store.lease(study, "evaluator", 60, stage="evaluate") is None
+        run = store.lease(study, "trainer", 60, stage="train")
+        assert run is not None
+        for _ in range(2):  # twice, because the first answer did not arrive
+            store.hand_over(run.id, run.lease_token, "one")
+        row = store.run(run.id)
+        assert (row.state, row.policy, row.attempts) == ("pending", "one", 1)
+        assert [attempt.outcome for attempt in store.attempts(run.id)] == ["released"]
+        assert store.withdraw_runs(study, 0, [run.digest]) == []
+        assert store.lease(study, "trainer", 60, run.id, stage="train") is None
+        mine = store.lease(study, "evaluator", 60, stage="evaluate")
+        assert mine is not None
+        assert mine.id == run.id
+        with pytest.raises(LeaseLost, match="evaluator works on it now"):
+            store.hand_over(run.id, run.lease_token, "one")
+        store.release(mine.id, mine.lease_token)
+        assert taken(store, study, "does both").id == run.id
+
+    def test_a_dead_evaluators_run_comes_back_to_those_that_evaluate(
+        self, store: Store, example: Any, clock: Any
+    ) -> None:
+        run = taken(store, example.study, "trainer")
+        store.hand_over(run.id, run.lease_token, "one")
+        dead = store.lease(example.study, "dead", 60, stage="evaluate")
+        assert dead is not None
+        store.append_trials(run.id, [Trial("a", 1.0)], dead.lease_token, policy="one")
+        clock.forward(61)
+        trainer = store.lease(example.study, "trainer", 60, stage="train")
+        assert trainer is not None
+        assert trainer.id != run.id
+        evaluator = store.lease(example.study, "evaluator", 60, stage="evaluate")
+        assert evaluator is not None
+        assert (evaluator.id, evaluator.trials) == (run.id, 1)
+
+    def test_a_run_whose_policy_is_lost_is_trained_anew(self, store: Store, example: Any) -> None:
+        run = taken(store, example.study)
+        store.append_trials(run.id, [Trial("by hand", 0.5)])
+        store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy="one")
+        store.fail(run.id, run.lease_token, "damaged", trains_anew=True)
+        store.retry(run.id)
+        assert store.trials(run.id) == [Trial("by hand", 0.5)]
+        again = store.lease(example.study, "trainer", 60, stage="train")
+        assert again is not None
+        assert (again.id, again.policy) == (run.id, None)
+
     def test_a_stale_worker_cannot_say_that_a_run_is_trained(self, store: Store, example: Any, clock: Any) -> None:
         stale = taken(store, example.study, "stale", 60)
         clock.forward(61)

@@ -64,9 +64,9 @@ def test_an_outline_says_how_far_every_run_is(store: Store, example: Any, clock:
     rows = store.runs(example.study)
     assert [one.id for one in outline] == [row.id for row in rows]
     assert outline[:3] == [
-        RunOutline(working.id, "running", (0, 1), clock.time + 60, clock.time, None, None),
-        RunOutline(failing.id, "failed", (0,), None, clock.time, clock.time, None),
-        RunOutline(example.runs[2], "trained", (0,), None, None, None, clock.time),
+        RunOutline(working.id, "running", (0, 1), clock.time + 60, clock.time, None, None, None),
+        RunOutline(failing.id, "failed", (0,), None, clock.time, clock.time, None, None),
+        RunOutline(example.runs[2], "trained", (0,), None, None, None, clock.time, None),
     ]
     assert [(one.state, one.rounds) for one in outline] == [(row.state, row.rounds) for row in rows]
 

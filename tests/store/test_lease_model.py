@@ -27,7 +27,7 @@ from factored_scaling.core.design import PlannedRun, RunSpec
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import FscError, InvalidInput, LeaseLost
-from factored_scaling.store import Store
+from factored_scaling.store import Stage, Store
 from factored_scaling.study import Study
 
 pytestmark = pytest.mark.slow
@@ -35,12 +35,14 @@ pytestmark = pytest.mark.slow
 RUNS = 2
 WORKERS = 3
 PERSON = WORKERS  # never asks for a run
+ENDS = ["finish", "trained", "fail", "lose", "release", "hand over"]
 names = itertools.count()
 # most of it happens to one run and between two workers and the person: there they meet
 speakers = st.sampled_from([0, 0, 1, 1, 2, PERSON, PERSON])
 workers = st.sampled_from([0, 0, 1, 1, 2])
 places = st.sampled_from([0, 0, 0, 0, 1])
 lengths = st.sampled_from([2.0, 10.0])
+stages: Any = st.sampled_from([None, None, "train", "evaluate"])
 policies = st.sampled_from([None, "one", "two"])
 keys = st.sampled_from([["a"], ["b"], ["a", "b"], ["b", "c"], [], [], []])
 
@@ -67,7 +69,9 @@ class Run:
     mean: float | None = None
     ended: tuple[str, ...] = ()
 
-    def is_free(self, now: float) -> bool:
+    def is_free(self, now: float, stage: str | None) -> bool:
+        if stage is not None and (self.policy is None) != (stage == "train"):
+            return False
         if self.state == "pending":
             return not self.trained
         if self.state != "running" or self.expires is None or self.seconds is None:
@@ -89,9 +93,8 @@ class Run:
         if policy is not None:
             if token is None:
                 raise Refused(InvalidInput)
-            if run.state == "running" and run.policy != policy:
-                kept = run.trials if run.policy is None else tuple(trial for trial in run.trials if trial[2] is None)
-                run = replace(run, policy=policy, trials=kept)
+            if run.state == "running":
+                run = run.with_policy(policy)
         known = {key: stored for key, stored, _ in run.trials}
         if any(known.get(key, score) != score for key in told):
             raise Refused(InvalidInput)
@@ -123,6 +126,22 @@ class Run:
         number = self.attempts + (self.state != "running")
         ended = (*self.ended, outcome)
         return replace(self, state=state, attempts=number, expires=None, seconds=None, ended=ended)
+
+    def with_policy(self, policy: str) -> Run:
+        if self.policy == policy:
+            return self
+        kept = self.trials if self.policy is None else tuple(trial for trial in self.trials if trial[2] is None)
+        return replace(self, policy=policy, trials=kept)
+
+    def handed_over(self, token: int, policy: str) -> Run:
+        if (self.state, self.policy, self.attempts) == ("pending", policy, token):
+            return self
+        if self.state != "running" or self.attempts != token:
+            raise Refused(LeaseLost)
+        return self.with_policy(policy).with_end(token, "released")
+
+    def without_policy(self) -> Run:
+        return replace(self, policy=None, trials=tuple(trial for trial in self.trials if trial[2] is None))
 
     def with_training_over(self, token: int | None) -> Run:
         if self.trained and self.state == "pending" and token in (None, self.attempts):
@@ -178,18 +197,18 @@ class Leases(RuleBasedStateMachine):
 
     # --- leases
 
-    @rule(number=workers, place=st.sampled_from([None, None, 0, 1]), seconds=lengths)
-    def take(self, number: int, place: int | None, seconds: float) -> None:
-        """Ask for any run, or for one of them."""
+    @rule(number=workers, place=st.sampled_from([None, None, 0, 1]), seconds=lengths, stage=stages)
+    def take(self, number: int, place: int | None, seconds: float, stage: Stage | None = None) -> None:
+        """Ask for any run, or for one of them; for one that waits for a stage, or for any."""
         study, name = self.workers[number].study, f"worker {number}"
-        free = [one for one, run in enumerate(self.runs) if run.is_free(self.time) and place in (None, one)]
+        free = [one for one, run in enumerate(self.runs) if run.is_free(self.time, stage) and place in (None, one)]
         if place is None:
-            assert [run.id for run in study.ask(1, name, seconds)] == [self.ids[one] for one in free[:1]]
+            assert [run.id for run in study.ask(1, name, seconds, stage=stage)] == [self.ids[one] for one in free[:1]]
         elif free:
-            assert study.take(self.ids[place], name, seconds).id == self.ids[place]
+            assert study.take(self.ids[place], name, seconds, stage=stage).id == self.ids[place]
         else:
             with pytest.raises(LeaseLost):
-                study.take(self.ids[place], name, seconds)
+                study.take(self.ids[place], name, seconds, stage=stage)
         for one in free[:1]:
             self.has_taken(number, one, seconds)
 
@@ -236,7 +255,7 @@ class Leases(RuleBasedStateMachine):
 
         self.call(place, expected, lambda run_id: worker.study.tell(run_id, outcome, policy), worker)
 
-    @rule(number=speakers, place=places, kind=st.sampled_from(["finish", "trained", "fail", "release"]))
+    @rule(number=speakers, place=places, kind=st.sampled_from(ENDS))
     def end(self, number: int, place: int, kind: str) -> None:
         worker = self.workers[number]
         study, token = worker.study, worker.tokens.get
@@ -244,13 +263,17 @@ class Leases(RuleBasedStateMachine):
             "finish": lambda run: run.with_end(token(place), "done"),
             "trained": lambda run: run.with_training_over(token(place)),
             "fail": lambda run: run.with_end(worker.token(place), "failed"),
+            "lose": lambda run: run.with_end(worker.token(place), "failed").without_policy(),
             "release": lambda run: run.with_end(worker.token(place), "released"),
+            "hand over": lambda run: run.handed_over(worker.token(place), "two"),
         }
         actual: dict[str, Callable[[int], object]] = {
             "finish": study.finish,
             "trained": study.trained,
             "fail": lambda run_id: study.fail(run_id, "broke"),
+            "lose": lambda run_id: study.fail(run_id, "damaged", trains_anew=True),
             "release": study.release,
+            "hand over": lambda run_id: study.hand_over(run_id, "two"),
         }
         self.call(place, expected[kind], actual[kind], worker if kind in ("finish", "trained") else None)
 

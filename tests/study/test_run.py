@@ -14,7 +14,7 @@ import pytest
 
 from factored_scaling import Backend, Context, RunSpec, Study, StudySpec, Trial
 from factored_scaling.errors import InvalidInput, RunFailed
-from factored_scaling.runner.events import Finished, RunEnded, RunProgress, Started
+from factored_scaling.runner.events import Event, Finished, RunEnded, RunProgress, Started, Warned
 from factored_scaling.study import Run
 
 SPEC = StudySpec({"camera_pose": 6, "lighting": 6}, construction="one", points=3)
@@ -146,6 +146,18 @@ def test_mistakes_are_found_before_a_worker_starts(study: Study) -> None:
     with pytest.raises(InvalidInput, match="does not take these settings"):
         study.run(backend={"kind": "tests.study.test_run:OwnBackend", "speed": 3})
     assert {run.state for run in study.runs()} == {"pending"}
+
+
+def test_a_warning_is_printed_by_the_logger_or_by_who_listens(
+    study: Study, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("factored_scaling.runner.run._mixed", lambda queue: ["mixed"])
+    events: list[Event] = []
+    study.run(lambda run: 0.5, on_event=events.append)
+    assert events[0] == Warned("mixed")
+    assert not caplog.messages  # at the level of warnings, which Python prints where logging is not set up
+    study.run(lambda run: 0.5)
+    assert caplog.messages == ["mixed"]
 
 
 def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:

@@ -12,9 +12,11 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 from tests.web.conftest import client_of, measure, wipe_spec
 
+from factored_scaling.core.design import plan
 from factored_scaling.core.trials import Trial
 from factored_scaling.scoring.session import Scoring
-from factored_scaling.store import RunRow
+from factored_scaling.store import RunRow, Store
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 from factored_scaling.web.files import LONGEST_LOG
 from factored_scaling.web.overview import _facts, duration_words, time_left
@@ -72,6 +74,33 @@ def test_training_is_what_lasts_where_people_measure(row: RunRow) -> None:
     left = time_left([trained, finished, row], 5000.0)
     assert left is not None
     assert left.seconds == 200.0
+
+
+def test_time_of_those_that_trained_counts_with_that_of_those_that_measured(study: Study, tmp_path: Path) -> None:
+    now = 1000.0
+    with Study(Store.open(tmp_path / "timed.db", clock=lambda: now), 1) as timed:
+        timed.store.create_study("timed", study.spec, study.dataset, plan(study.spec, study.dataset))
+
+        def train(seconds: float) -> None:
+            nonlocal now
+            run = timed.ask(1, worker="a", stage="train")[0]
+            now += seconds
+            timed.hand_over(run.id, "policy")
+
+        train(100.0)
+        run = timed.ask(1, worker="b", stage="evaluate")[0]
+        now += 20.0
+        timed.tell(run.id, [1.0])
+        for _ in range(len(timed.runs()) - 1):
+            train(90.0)
+        left = time_left(timed.store.outline(1), now, timed.store.earlier_work(1))
+        assert left is not None
+        assert left.seconds == pytest.approx(30.0 * (len(timed.runs()) - 1))
+        timed.ask(1, worker="b", stage="evaluate")
+        now += 10.0
+        later = time_left(timed.store.outline(1), now, timed.store.earlier_work(1))
+        assert later is not None
+        assert later.seconds == pytest.approx(left.seconds - 10.0)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +206,34 @@ def test_runs_link_to_their_logs_and_videos_and_to_nothing_else(study: Study, tm
     with client_of(study) as client:
         assert client.get(f"{base}/log.txt").status_code == 404, "a study without a folder"
         assert "/files/" not in client.get("/").text
+
+
+def test_runs_link_to_the_logs_of_their_jobs_and_to_nothing_else_of_them(study: Study, tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "slurm-a"
+    folder.mkdir(parents=True)
+    for job in ("17_1", "17_2"):
+        (folder / f"{job}_0_log.out").write_text(f"job {job}")
+    (folder / "job.json").write_text("address with a password")
+    (tmp_path / "secret.log").write_text("secret")
+    (folder / "link.log").symlink_to(tmp_path / "secret.log")
+    # it was submitted elsewhere, where the shared folder has another path
+    submission = {"executor": "slurm", "logs": "/other/jobs/slurm-a", "ids": ["17_1", "17_2", "17_3"]}
+    study.store.put_document(study.id, JOBS, "slurm-a", submission)
+    _, second, _ = (study.ask(1, worker=f"slurm:17_{k} node:1")[0] for k in (1, 2, 3))
+    study.fail(second.id, "out of memory")
+    with client_of(study, folder=tmp_path) as client:
+        text = client.get("/").text
+        found = re.findall(r'<a href="(/jobs/[^"]*)">job log</a>', text)
+        # the run at work on its card and in the table, the failed one on its card; the third has left no log yet
+        assert found == [f"/jobs/slurm-a/17_{k}_0_log.out" for k in (1, 2, 1)]
+        assert client.get(found[0]).text == "job 17_1"
+        for name in ("job.json", "link.log", "..%2f..%2fsecret.log", "%2e%2e/secret.log", "17_9_0_log.out"):
+            assert client.get(f"/jobs/slurm-a/{name}").status_code == 404, name
+        for place in ("/jobs/../secret.log", "/jobs/%2e%2e/secret.log", "/jobs/%2e/secret.log", "/jobs/secret.log"):
+            assert client.get(place).status_code == 404, place
+    with client_of(study) as client:
+        assert client.get(found[0]).status_code == 404, "a study without a folder"
+        assert "/jobs/" not in client.get("/").text
 
 
 def test_runs_of_changed_settings_stand_together_below_what_changed(tmp_path: Path) -> None:

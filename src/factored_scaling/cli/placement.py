@@ -17,12 +17,25 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: Sequence[s
     for text in given:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise InvalidInput(f"expected KEY=VALUE, not {text!r}", where="--resources")
+            where = f"--{(parameter.name or '').replace('_', '-')}"
+            raise InvalidInput(f"expected KEY=VALUE, not {text!r}", where=where)
         pairs[key.lstrip("-")] = value
     return pairs or None
 
 
 OPTIONS = (
+    click.option(
+        "--evaluators",
+        type=click.IntRange(1, 4096),
+        help="Workers besides, without a GPU, that measure policies while the others go on training.",
+    ),
+    click.option(
+        "--evaluator-resources",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        help="What an evaluator gets on a cluster instead of what a worker gets: partition=cpu, cpus=8. Repeatable.",
+    ),
     click.option("--gpus", type=click.FloatRange(0), help="GPUs per worker on a cluster; a fraction only on Ray."),
     click.option("--cpus", type=click.IntRange(1), help="Cores per worker on a cluster; 1 by default."),
     click.option("--memory", type=click.FloatRange(0, min_open=True), help="GB per worker on a cluster."),

@@ -109,7 +109,9 @@ def _print_cost(target: Target, executor: str, workers: int | None, gpus: float 
         print_json({**asdict(cost), "gpu_hours": cost.gpu_hours, "wall_seconds": cost.wall_seconds})
         return
     each = f"{cost.gpus:g} GPU{'s' * (cost.gpus != 1)}" if cost.gpus else "no GPU"
-    say(f"{cost.runs} runs on {name}: {cost.workers} {'job' if cost.workers == 1 else 'jobs'} with {each} each")
+    evaluators = f", {resources['evaluators']} more that evaluate" if resources.get("evaluators") else ""
+    jobs = "job" if cost.workers == 1 else "jobs"
+    say(f"{cost.runs} runs on {name}: {cost.workers} {jobs} with {each} each{evaluators}")
     if cost.run_seconds is None or cost.wall_seconds is None or cost.gpu_hours is None:
         say("no run is finished yet, so nothing is known of the time; `--workers 1` for a first run measures it")
         return

@@ -73,12 +73,16 @@ def run_command(
     share the demonstrations' pictures, train side by side, and are rolled out side by side in the simulator. One that
     diverges fails alone. A program that `trainer:` names gets one run at a time.
 
+    With --evaluators the workers only train. So many others measure each policy as soon as it is trained, on the CPU.
+
     On a cluster, `--on slurm` submits an array of jobs and `--on ray` starts tasks, with a worker each. They go on when
     this command is interrupted; `fsc runs STUDY --watch` follows them and `fsc stop STUDY` ends them.
 
     \b
     fsc run my-study --workers 2
+    fsc run my-study --device cuda --evaluators 6
     fsc run my-study --on slurm --workers 16 --gpus 1 --time 04:00:00 --partition gpu --detach
+    fsc run my-study --on slurm --workers 4 --gpus 1 --evaluators 8 --evaluator-resources partition=cpu
     fsc run my-study --device cuda --retry-failed
     fsc run my-study --device cuda --together 4
     """
@@ -124,6 +128,9 @@ def run_command(
             say(f"{more} left alone: {why}; `fsc run {study}` goes on with {them}", err=True)
         failed = listed(summary.failed)
         say(f"{failed} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
+        sys.exit(1)
+    if left := len(summary.pending):  # evaluators found damaged policies after the last that trains had ended
+        say(f"{left} {'run is' if left == 1 else 'runs are'} left; `fsc run {study}` goes on with them", err=True)
         sys.exit(1)
     if trained := len(summary.trained):
         wait = "1 policy is trained and waits" if trained == 1 else f"{trained} policies are trained and wait"

@@ -11,7 +11,7 @@ import click
 
 from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
-from factored_scaling.cli.workers import STATES, count_states, failure, watch, work_lines
+from factored_scaling.cli.workers import STATES, count_states, failures, watch, work_lines
 from factored_scaling.core.checks import percentage
 from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
@@ -54,7 +54,8 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
         runs, spec, index = opened.runs(), opened.spec, opened.round.index
         tallies, means = opened.store.tallies(opened.id), opened.store.study_scores(opened.id)
         at_work = work_lines(opened, folder, runs)
-    found = [run for run in runs if state is None or run.state == state]
+        found = [run for run in runs if state is None or run.state == state]
+        failed = failures(opened, found)
     if as_json:
         entries = [_entry(run, tallies.get(run.id, []), means.get(run.id, [])) for run in found]
         print_json({"study": spec.name, "round": index, "runs": entries})
@@ -68,9 +69,8 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
     print_table(title, ["id", *spec.names, "seed", "state", "score", "digest"], rows)
     for line in at_work if state in (None, "running") else []:
         say(line)
-    for run in found:
-        if run.error:
-            say(failure(run))
+    for line in failed:
+        say(line)
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one

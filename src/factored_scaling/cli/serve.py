@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import shlex
 import sys
+from pathlib import Path
 
 import click
 
@@ -46,7 +47,7 @@ def serve_command(study: str, host: str, port: int, token: bool, new_token: bool
         address = serve.bind(host, port)
         secret = serve.kept_token(opened, new_token) if token or new_token or not address.is_loopback else None
         argument = hide_passwords(shlex.quote(study))
-        server = serve.server_for(opened, serve.access_for(address, secret), target.folder, argument)
+        server = serve.server_for(opened, serve.access_for(address, secret), target.folder or Path.cwd(), argument)
         link = address.url if secret is None else f"{address.url}?token={secret}"
         say(f"{opened.spec.name}: {link}")
         if secret is not None and not no_code and sys.stdout.isatty():

@@ -89,7 +89,7 @@ def watch(study: Study, folder: Path) -> None:
 def _summary(study: Study, runs: Sequence[RunRow]) -> str:
     from factored_scaling.web.overview import duration_words, time_left
 
-    left = time_left(runs, time.time())
+    left = time_left(runs, time.time(), study.store.earlier_work(study.id))
     words = f"; about {duration_words(left.seconds)} left" if left is not None else ""
     return f"{study.spec.name}: {count_states(runs)}{words}"
 
@@ -100,37 +100,51 @@ def count_states(runs: Sequence[RunRow]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
 
 
-def failure(run: RunRow) -> str:
-    """A line about a run that failed."""
-    return f"run {run.id} failed: {((run.error or '').splitlines() or ['no reason was given'])[-1]}"
+def failure(run: RunRow, job: str = "") -> str:
+    """A line about a run that failed; `job` is the scheduler's log."""
+    reason = ((run.error or "").splitlines() or ["no reason was given"])[-1]
+    return f"run {run.id} failed: {reason}{f'; job: {job}' if job else ''}"
+
+
+def failures(study: Study, runs: Sequence[RunRow]) -> list[str]:
+    """A line for each of these runs that failed, and where the logs are."""
+    from factored_scaling.runner.executors import job_log
+
+    failed = [run for run in runs if run.error]
+    submissions = _submissions(study) if failed else []
+    workers = study.store.last_workers([run.id for run in failed]) if submissions else {}
+    return [failure(run, job_log(workers.get(run.id), submissions)) for run in failed]
+
+
+def _submissions(study: Study) -> list[Mapping[str, Any]]:
+    """What was submitted to schedulers for the study, oldest first."""
+    from factored_scaling.store.documents import JOBS
+
+    return [row.body for row in study.store.documents(study.id, JOBS)]
 
 
 def work_lines(study: Study, folder: Path, runs: Sequence[RunRow]) -> list[str]:
-    """A line for each of these runs that somebody works on: who, since when, and where the logs are."""
+    """A line for each of these runs that somebody works on: who, since when, and where the logs are.
+
+    Before them, how many policies are trained and wait to be measured.
+    """
+    from factored_scaling.runner.executors import job_log
     from factored_scaling.runner.options import run_folder
-    from factored_scaling.store.documents import JOBS
     from factored_scaling.web.overview import duration_words, is_alive
 
     now, lines = time.time(), list[str]()
     running = [run for run in runs if run.state == "running"]
-    submissions = [row.body for row in study.store.documents(study.id, JOBS)] if running else []
+    submissions = _submissions(study) if running else []
     for run in running:
         since = duration_words(now - run.started) if run.started is not None and now > run.started else "0 s"
         state = f"for {since}" if is_alive(run, now) else "no heartbeat any more, its run comes back"
-        own, job = run_folder(folder, run.digest) / "log.txt", job_log(run.worker or "", submissions)
+        own, job = run_folder(folder, run.digest) / "log.txt", job_log(run.worker, submissions)
         logs = [f"log: {own}"] * own.exists() + [f"job: {job}"] * bool(job)
         where = f"; {', '.join(logs)}" if logs else ""
         lines.append(f"run {run.id}: {run.worker or 'somebody'}, {state}{where}")
+    if trained := sum(run.state == "pending" and run.policy is not None for run in runs):
+        runs_wait = (
+            "1 pending run is trained and waits" if trained == 1 else f"{trained} pending runs are trained and wait"
+        )
+        lines.insert(0, f"{runs_wait} to be measured")
     return lines
-
-
-def job_log(worker: str, submissions: Sequence[Mapping[str, Any]]) -> str:
-    """The scheduler's log of the job that a worker's name begins with; empty where it is unknown."""
-    kind, _, id_ = worker.partition(" ")[0].partition(":")
-    for body in reversed(submissions):
-        folder = Path(str(body.get("logs", "")))
-        if kind == "slurm" and id_ in body.get("ids", ()):
-            return str(folder / f"{id_}_0_log.out")
-        if kind == "ray" and body.get("executor") == "ray":
-            return str(folder / "driver.log")
-    return ""

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +101,22 @@ class _Group:
         self._factors = tuple(queue.spec.names)
 
     def carry_out(self, members: Sequence[_Member]) -> None:
-        """Train, measure and finish those that are not closed."""
+        """Train, measure and finish those that are not closed; a worker of one stage does that one alone."""
         group = [member for member in members if not member.closed]
+        for member in group:
+            self._check_deaths(member)
+        group = [member for member in group if not member.closed]
         if not group:
             return
         parts: list[list[_Member]] = []  # what is left to be tried in another way
         try:
-            self._train(group)
-            group = [member for member in group if not member.closed]
-            self._measure(group)
+            if self.options.stage != "evaluate":
+                self._train(group)
+                group = [member for member in group if not member.closed]
+            if self.options.stage == "train":
+                self._hand_over(group)
+            else:
+                self._measure(group)
         except LeaseLost as error:
             taken_over = [member for member in group if member.lost and not member.closed]
             if not taken_over:
@@ -144,11 +152,6 @@ class _Group:
         return sum(one.outcome == "lost" and one.started > further for one in attempts[since:])
 
     def _train(self, group: list[_Member]) -> None:
-        for member in list(group):
-            self._check_deaths(member)
-        group = [member for member in group if not member.closed]
-        if not group:
-            return
         context = self._context("train", group)
         failures: Mapping[Path, str] = {}
         train_many = getattr(self.backend, "train_many", None)
@@ -169,6 +172,17 @@ class _Group:
         if lost >= MOST_DEATHS:
             hint = "is there enough memory? `fsc run --retry-failed` tries again"
             self._give_up(member, InvalidInput(f"{lost} workers died over this run", hint=hint))
+
+    def _hand_over(self, group: list[_Member]) -> None:
+        """Leave the policies to workers that evaluate."""
+        fingerprint = getattr(self.backend, "fingerprint", None)
+        for member in group:
+            policy = fingerprint(member.folder) if fingerprint else f"attempt {member.run.lease_token}"
+            with _noticing(member):
+                self._patiently(partial(self.queue.hand_over, member.run.id, policy))
+            member.closed = True
+            member.write("waits for an evaluator")
+            self.line.say(RunProgress("evaluate", (member.run.id,), 0, 1, "waits for an evaluator"))
 
     def _measure(self, group: list[_Member]) -> None:
         """Evaluate the members and conclude each; those that the backend does not measure wait for people."""
@@ -292,14 +306,15 @@ class _Group:
         member.write(reason)
         member.closed = True
         message = f"{reason}{LOG}{folder / 'log.txt'})"
+        damaged = isinstance(error, CheckpointError)  # such a policy is trained again
         try:
-            self._patiently(lambda: self.queue.fail(run.id, message))
+            self._patiently(lambda: self.queue.fail(run.id, message, trains_anew=damaged))
         except LeaseLost as lost:
             member.write(str(lost))
             return
         hopeless = isinstance(error, InvalidInput)
-        if isinstance(error, CheckpointError):
-            for path in folder.glob("policy.*"):  # a damaged policy is trained again
+        if damaged:
+            for path in folder.glob("policy.*"):
                 path.unlink()
         failures = sum(attempt.outcome == "failed" for attempt in self.queue.store.attempts(run.id))
         if failures < self.options.attempts and not hopeless:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from dataclasses import dataclass
 
 from factored_scaling.runner.queue import RunQueue
@@ -43,17 +44,20 @@ def estimate_cost(queue: RunQueue, workers: int, gpus: float = 0.0) -> Cost:
     left = sum(run.state in ("pending", "running") for run in runs)
     finished = [run for run in runs if run.state in ("done", "trained") and run.started is not None]
     latest = sorted(finished, key=lambda run: run.started or 0.0)[-MOST_LOOKED_AT:]
-    spans = dict[int, tuple[str, float, float, float]]()  # worker, begin and end of the last attempt, length of all
+    spans = dict[int, list[tuple[str, float, float]]]()  # worker, begin and end of each attempt
     for run in latest:
         attempts = [one for one in queue.store.attempts(run.id) if one.worker and one.ended > one.started]
         if attempts:
-            one = attempts[-1]
-            spans[run.id] = str(one.worker), one.started, one.ended, sum(a.ended - a.started for a in attempts)
-    lasted = [seconds for *_, seconds in spans.values()]
-    shares = []
-    for worker, begin, end, seconds in spans.values():
+            spans[run.id] = [(str(one.worker), one.started, one.ended) for one in attempts]
+    lasted = [sum(end - begin for _, begin, end in own) for own in spans.values()]
+    everybody = defaultdict[str, list[tuple[float, float]]](list)
+    for worker, begin, end in (one for own in spans.values() for one in own):
+        everybody[worker].append((begin, end))
+
+    def share(worker: str, begin: float, end: float) -> float:
         middle = (begin + end) / 2
-        together = sum(other == worker and since < middle < until for other, since, until, _ in spans.values())
-        shares.append(seconds / together)
-    typical, share = (statistics.median(values) if values else None for values in (lasted, shares))
-    return Cost(left, min(workers, left) or 1, gpus, len(lasted), typical, share)
+        return (end - begin) / sum(since < middle < until for since, until in everybody[worker])
+
+    shares = [sum(share(*one) for one in own) for own in spans.values()]
+    typical, shared = (statistics.median(values) if values else None for values in (lasted, shares))
+    return Cost(left, min(workers, left) or 1, gpus, len(lasted), typical, shared)

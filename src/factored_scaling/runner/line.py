@@ -19,6 +19,11 @@ class Line(Protocol):
         """Whether to end at the next safe point."""
         ...
 
+    @property
+    def training(self) -> bool:
+        """Whether workers that train are at work or still to start; one that evaluates waits for their policies."""
+        ...
+
     def say(self, event: Event) -> None:
         """Send an event to whoever watches."""
         ...

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import backend_class
+from factored_scaling.store import Stage
 
 MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
 
@@ -30,6 +31,8 @@ class WorkOptions:
     together: int | None = None
     # that a worker computes with on a CPU
     threads: int = 1
+    # what a worker does with runs; None: both
+    stage: Stage | None = None
     # how long a worker without a run waits for those that others hold; None: until they are done
     idle_seconds: float | None = None
 

@@ -15,7 +15,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.runner.outcomes import Outcome, check_factors, read_outcome
-from factored_scaling.store import Document, RunRow, Store, WholeRun
+from factored_scaling.store import Document, RunRow, Stage, Store, WholeRun
 from factored_scaling.store.documents import STOP
 
 DAY = 24 * 3600.0
@@ -78,22 +78,27 @@ class RunQueue:
         """All runs, in the order to train them."""
         return self.store.runs(self.id)
 
-    def ask(self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY) -> list[Run]:
+    def ask(
+        self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
+    ) -> list[Run]:
         """Take up to `count` pending runs, of the latest round first.
 
-        Nobody else gets them until the lease ends without a heartbeat.
+        Nobody else gets them until the lease ends without a heartbeat. With `stage="train"` only those that are not
+        trained yet, with `stage="evaluate"` only those that somebody trained and handed over.
         """
         taken = []
         for _ in range(count):
-            row = self.store.lease(self.id, worker or worker_name(), lease_seconds)
+            row = self.store.lease(self.id, worker or worker_name(), lease_seconds, stage=stage)
             if row is None:
                 break
             taken.append(self._taken(row))
         return taken
 
-    def take(self, run_id: int, worker: str | None = None, lease_seconds: float = DAY) -> Run:
-        """Take one particular run."""
-        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id)
+    def take(
+        self, run_id: int, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
+    ) -> Run:
+        """Take one particular run. `stage` is as in `ask`."""
+        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id, stage=stage)
         if row is None:
             state = self.store.run(run_id).state
             hint = (
@@ -142,13 +147,17 @@ class RunQueue:
         """Say that the run's evaluation is complete; it never changes after this."""
         self._end(run_id)
 
-    def fail(self, run_id: int, reason: str) -> None:
-        """End the run in an error; the reason is kept."""
-        self.store.fail(run_id, self._token(run_id), reason)
+    def fail(self, run_id: int, reason: str, *, trains_anew: bool = False) -> None:
+        """End the run in an error; the reason is kept. With `trains_anew` its policy and the trials of it are lost."""
+        self.store.fail(run_id, self._token(run_id), reason, trains_anew=trains_anew)
 
     def release(self, run_id: int) -> None:
         """Give a run back unfinished, for anyone to take; its trials stay."""
         self.store.release(run_id, self._token(run_id))
+
+    def hand_over(self, run_id: int, policy: str) -> None:
+        """Give a run back with its policy trained, for a worker that evaluates; `policy` is as in `record`."""
+        self.store.hand_over(run_id, self._token(run_id), policy)
 
     def trained(self, run_id: int) -> None:
         """Say that the run's policy is trained and waits for trials, which are recorded later."""

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError
+from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError, hide_passwords
 from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
-from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors import Job, executor_class
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import JOB_ID
@@ -34,6 +36,7 @@ PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
 MOST_KILLED = 5  # times that a worker is killed
 REASON = "error.txt"  # beside JOB.json: why a worker could not begin
+ASK_EVERY = 30.0  # seconds between two questions whether workers that train are left
 SHOWN_EVERY = 30.0  # seconds between two lines of progress in the scheduler's log
 
 
@@ -45,6 +48,7 @@ def write_job(job: Job, path: Path) -> None:
         "study": job.study_id,
         "folder": str(job.folder),
         "options": asdict(job.options),
+        "trainers": dict(job.trainers),
     }
     with whole(path) as partial:
         partial.chmod(0o600)
@@ -57,14 +61,17 @@ def read_job(path: Path) -> Job:
     if data["version"] != __version__:
         what = f"this machine has factored-scaling {__version__}, the one that submitted the job {data['version']}"
         raise InvalidInput(what, where=os.uname().nodename, hint="install the same version on both")
-    return Job(data["address"], data["study"], Path(data["folder"]), WorkOptions(**data["options"]))
+    options = WorkOptions(**data["options"])
+    return Job(data["address"], data["study"], Path(data["folder"]), options, trainers=data["trainers"])
 
 
 class RemoteLine:
     """A worker's line on a cluster: events become lines of the scheduler's log, signals ask it to stop."""
 
     def __init__(self) -> None:
+        self.trainers: Mapping[str, Any] = {}
         self._stopping = False
+        self._asked = -math.inf
         self._parent = os.getppid()
         self._shown = 0.0
 
@@ -77,6 +84,15 @@ class RemoteLine:
     def stopping(self) -> bool:
         """Whether to end at the next safe point: asked to, or orphaned because the job was killed."""
         return self._stopping or os.getppid() != self._parent
+
+    @property
+    def training(self) -> bool:
+        """Whether workers that train are queued or at work; the scheduler is asked every half minute."""
+        if self.trainers and time.monotonic() - self._asked > ASK_EVERY:
+            if not executor_class(self.trainers["executor"]).trains(self.trainers):
+                self.trainers = {}
+            self._asked = time.monotonic()
+        return bool(self.trainers)
 
     def check(self) -> None:
         """Raise Stopped when a stop was asked for."""
@@ -103,15 +119,17 @@ def main(path: Path) -> int:
     line.listen()
     try:
         job = read_job(path)
+        line.trainers = job.trainers
         work(line, job.address, job.study_id, job.folder, job.options)
     except Stopped:
         return STOPPED
     except FscError as error:
-        print(error, file=sys.stderr, flush=True)
+        reason = hide_passwords(str(error))
+        print(reason, file=sys.stderr, flush=True)
         if isinstance(error, StoreError):
             return AGAIN
         with contextlib.suppress(OSError):
-            (path.parent / REASON).write_text(f"{error}\n", encoding="utf-8")
+            (path.parent / REASON).write_text(f"{reason}\n", encoding="utf-8")
         return 1
     return STOPPED if line.stopping else 0
 
@@ -120,12 +138,14 @@ class Worker:
     """What a scheduler's job does: keeps a worker process going until no run is left.
 
     Submitit pickles it, calls it in the job, and calls `checkpoint` when the job is about to be preempted or to end.
-    `job` is the scheduler's id of the job, by default what Slurm says.
+    `job` is the scheduler's id of the job, by default what Slurm says. `patience` is how many seconds the process gets
+    to reach a safe point.
     """
 
-    def __init__(self, path: str, job: str = "") -> None:
+    def __init__(self, path: str, job: str = "", patience: float = PATIENCE) -> None:
         self.path = path
         self._job = job
+        self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,12 +177,12 @@ class Worker:
                 raise RunFailed(f"the worker ended with exit code {code}", hint="the lines above say why")
 
     def stop(self) -> None:
-        """End the worker process at a safe point, or after a minute."""
+        """End the worker process at a safe point, or when its patience is over."""
         process = self._process
         if process is None:
             return
         process.terminate()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while time.monotonic() < until and not _ended(process.pid):
             time.sleep(LOOK)
         process.kill()

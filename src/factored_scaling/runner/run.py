@@ -72,7 +72,8 @@ def run_study(
 
     def tell(event: Event) -> None:
         if isinstance(event, Warned):
-            _LOGGER.warning(event.message)
+            # who listens shows it; Python prints the warnings of loggers that nobody set up
+            _LOGGER.log(logging.WARNING if on_event is None else logging.INFO, event.message)
         elif isinstance(event, RunEnded):
             _LOGGER.info("run %d: %s %s", event.run, event.state, event.note)
         if on_event is not None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from factored_scaling.backends import Backend, load_backend, trains_in_process
 from factored_scaling.errors import InvalidInput, LeaseLost
@@ -22,7 +23,7 @@ from factored_scaling.runner.events import RunEnded
 from factored_scaling.runner.line import Line
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import Run, RunQueue
-from factored_scaling.store import RunRow, Store
+from factored_scaling.store import RunOutline, RunRow, Store
 
 MOST_ALIKE = 3  # runs that fail for one reason, and none that comes to anything: the others would fail, too
 WAIT = 0.5  # seconds between two looks at runs that others hold
@@ -38,7 +39,8 @@ def work(
 ) -> None:
     """Take runs until none is left. Waits for runs that others hold: if their worker dies, they come back.
 
-    Without a `backend` it is the one that the options name, made for each run's settings.
+    A worker that only evaluates also waits for the policies that others train, for as long as `line.training`. Without
+    a `backend` it is the one that the options name, made for each run's settings.
     """
     if trains_in_process(options.backend):
         limit_threads(options.device, options.threads)
@@ -55,10 +57,12 @@ def work(
                     return
             taken = take_alike(queue, options)
             if not taken:
-                if not any(run.state == "running" for run in queue.store.outline(queue.id)):
+                coming = _coming(queue, line, options)
+                if coming is None:
                     return
-                idle_since = idle_since or time.monotonic()
-                if options.idle_seconds is not None and time.monotonic() - idle_since > options.idle_seconds:
+                idle_since = None if coming == "policies" else idle_since or time.monotonic()
+                waited = 0.0 if idle_since is None else time.monotonic() - idle_since
+                if options.idle_seconds is not None and waited > options.idle_seconds:
                     return
                 time.sleep(WAIT)
                 continue
@@ -73,6 +77,22 @@ def work(
                         line.say(RunEnded(run.id, "failed", str(error)))
                     continue
             carry_out_together(queue, taken, backend, line, options, folder)
+
+
+def _coming(queue: RunQueue, line: Line, options: WorkOptions) -> Literal["policies", "runs"] | None:
+    """What a worker without a run waits for: policies that others train, or runs that others hold and may give back."""
+    left = _unfinished(queue)
+    if options.stage == "evaluate" and any(run.policy is None for run in left):
+        if line.training:
+            return "policies"
+        left = _unfinished(queue)  # the last that trained may have handed a run over before it ended
+    if options.stage is not None:
+        left = [run for run in left if (run.policy is None) == (options.stage == "train")]
+    return "runs" if left else None
+
+
+def _unfinished(queue: RunQueue) -> list[RunOutline]:
+    return [run for run in queue.store.outline(queue.id) if run.state in ("pending", "running")]
 
 
 def _failed_alike(queue: RunQueue, begun: Collection[int]) -> bool:
@@ -95,7 +115,7 @@ def take_alike(queue: RunQueue, options: WorkOptions) -> list[Run]:
 
     Those from before a change of study.yaml have others.
     """
-    taken = queue.ask(1, lease_seconds=options.lease_seconds)
+    taken = queue.ask(1, lease_seconds=options.lease_seconds, stage=options.stage)
     if not taken or options.runs_at_once == 1:
         return taken
     for row in sorted(queue.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
@@ -105,5 +125,5 @@ def take_alike(queue: RunQueue, options: WorkOptions) -> list[Run]:
             continue
         if row.state in ("pending", "running"):  # a dead worker's run can be taken
             with suppress(LeaseLost):
-                taken.append(queue.take(row.id, lease_seconds=options.lease_seconds))
+                taken.append(queue.take(row.id, lease_seconds=options.lease_seconds, stage=options.stage))
     return taken

@@ -1,6 +1,7 @@
 """Who works on which run. A run is pending, then running under a lease, then done or failed.
 
-In between it may wait, trained, for people to measure it: no worker takes it then.
+In between it may wait, trained, for people to measure it: no worker takes it then. Where some workers train and others
+evaluate, a pending run whose policy has a name waits for one that evaluates.
 
 A lease is a promise to report back in time. Its token is the number of the attempt: once somebody else has taken the
 run over, the number has moved on, and whatever the late worker still says is refused. A worker that is late but was not
@@ -33,19 +34,30 @@ from sqlalchemy import (
 
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import studies
-from factored_scaling.store.rows import LONGEST_NAME, Outcome, State, checked_text
+from factored_scaling.store.rows import LONGEST_NAME, Outcome, Stage, State, checked_text
 from factored_scaling.store.runs import require
 from factored_scaling.store.schema import RUNNING, WAITING, attempts, runs, scores, trials
 
 _IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
-def take(connection: Connection, now: float, study: int, worker: str, seconds: float, run_id: int | None) -> int | None:
-    """Take the first run that nobody works on, of the latest round that has one; returns its id, or None."""
+def take(
+    connection: Connection,
+    now: float,
+    study: int,
+    worker: str,
+    seconds: float,
+    run_id: int | None,
+    stage: Stage | None,
+) -> int | None:
+    """Take the first run that nobody works on, of the latest round that has one; returns its id, or None.
+
+    With a `stage`, one that waits for it.
+    """
     studies.require(connection, study)
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
     _check_seconds(seconds)
-    found = _free(connection, now, study, run_id)
+    found = _free(connection, now, study, run_id, stage)
     if found is None:
         return None
     values = {"state": "running", "attempts": found.attempts + 1, "worker": worker, "started": now, "error": None}
@@ -160,17 +172,17 @@ def lost(row: Row[Any]) -> LeaseLost:
     return LeaseLost(f"run {row.id} was taken away: {now}", hint="drop this work and lease another run")
 
 
-def _free(connection: Connection, now: float, study: int, run_id: int | None) -> Row[Any] | None:
+def _free(connection: Connection, now: float, study: int, run_id: int | None, stage: Stage | None) -> Row[Any] | None:
     """The run to take, locked: `run_id` if it is free, or else the first that is."""
     asked = {"study": study, "now": now}
     # A run that somebody else has locked is being taken: not worth waiting for while there is another. (SQLite has no
     # locks on rows, and one process writes at a time.)
     if run_id is None:
-        both = [connection.execute(query.with_for_update(skip_locked=True), asked).first() for query in _FREE]
+        both = [connection.execute(query.with_for_update(skip_locked=True), asked).first() for query in _FREE[stage]]
         found = [row for row in both if row is not None]
         if found:
             return max(found, key=lambda row: (row.latest_round, -row.latest_position))
-    for query in _FREE:
+    for query in _FREE[stage]:
         wanted = query if run_id is None else query.where(runs.c.id == run_id)
         row = connection.execute(wanted.with_for_update(), asked).first()
         if row is not None:
@@ -178,10 +190,12 @@ def _free(connection: Connection, now: float, study: int, run_id: int | None) ->
     return None
 
 
-def _free_queries() -> tuple[Select[Any], Select[Any]]:
-    """The first run that waits, and the first whose lease is over."""
+def _free_queries(stage: Stage | None) -> tuple[Select[Any], Select[Any]]:
+    """The first run that waits, and the first whose lease is over, of those that wait for the stage."""
     names = ("id", "state", "attempts", "worker", "started", "latest_round", "latest_position")
     own = select(*(runs.c[name] for name in names)).where(runs.c.study_id == bindparam("study"))
+    if stage is not None:
+        own = own.where(runs.c.policy.is_(None) if stage == "train" else runs.c.policy.is_not(None))
     # what an earlier round left undone can wait
     first = own.order_by(runs.c.latest_round.desc(), runs.c.latest_position).limit(1)
     over = is_over(runs.c.lease_expires, runs.c.lease_seconds, bindparam("now"))
@@ -189,7 +203,9 @@ def _free_queries() -> tuple[Select[Any], Select[Any]]:
     return first.where(text(WAITING)), first.where(text(RUNNING), over)
 
 
-_FREE = _free_queries()  # made once: that takes longer than to answer them
+# made once: that takes longer than to answer them
+_STAGES: tuple[Stage | None, ...] = (None, "train", "evaluate")
+_FREE = {stage: _free_queries(stage) for stage in _STAGES}
 
 
 def _record(connection: Connection, row: Row[Any], now: float, outcome: Outcome, error: str | None) -> None:

@@ -89,6 +89,27 @@ def tell(
     return new
 
 
+def hand_over(connection: Connection, now: float, run_id: int, token: int, policy: str) -> None:
+    """Give the run back with its policy trained: leases of the stage "evaluate" take it, those of "train" do not.
+
+    Trials of a policy of another name are removed, as in `append_trials`. Sent twice, it counts once.
+    """
+    run = require(connection, run_id, lock=True)
+    if run.state == "pending" and run.policy == policy and run.attempts == token:
+        return
+    leases.require_lease(run, token)
+    _name_policy(connection, run, token, policy)
+    leases.end(connection, now, run_id, token, "released")
+
+
+def fail(connection: Connection, now: float, run_id: int, token: int | None, error: str, trains_anew: bool) -> None:
+    """End the attempt in an error. With `trains_anew` the run has no policy any more, and no trials of it."""
+    leases.end(connection, now, run_id, token, "failed", error)
+    if trains_anew:
+        _forget_trials(connection, run_id)
+        connection.execute(update(runs).where(runs.c.id == run_id).values(policy=None))
+
+
 def trials_of(connection: Connection, run_id: int) -> list[Trial]:
     """The run's trials in the order in which they were recorded."""
     require(connection, run_id)
@@ -160,9 +181,13 @@ def _name_policy(connection: Connection, run: Row[Any], token: int | None, polic
     if run.state != "running" or run.policy == policy:
         return
     if run.policy is not None:
-        by_workers = trials.c.attempt.is_not(None)
-        connection.execute(delete(trials).where(trials.c.run_id == run.id, by_workers))
+        _forget_trials(connection, run.id)
     connection.execute(update(runs).where(runs.c.id == run.id).values(policy=policy))
+
+
+def _forget_trials(connection: Connection, run_id: int) -> None:
+    """Remove the trials that workers recorded; those by hand stay."""
+    connection.execute(delete(trials).where(trials.c.run_id == run_id, trials.c.attempt.is_not(None)))
 
 
 def _by_name(given: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:

@@ -17,6 +17,8 @@ from factored_scaling.errors import InvalidInput
 # "trained" is kept as pending with the moment at which training was over
 State = Literal["pending", "running", "trained", "done", "failed"]
 Outcome = Literal["done", "failed", "released", "lost"]
+# what a run that is not finished waits for: a policy, or trials of the policy that a worker trained
+Stage = Literal["train", "evaluate"]
 QueueState = Literal["open", "scored", "skipped"]
 EntryKind = Literal["score", "skip", "undo", "note"]
 Document = tuple[str, str, Any]  # kind, key and body
@@ -56,6 +58,8 @@ class RunOutline:
     finished: float | None
     # when its policy was ready, for runs that are trained first and measured by people later
     trained: float | None
+    # names the policy that a worker trained, once it is handed over to evaluators or its first trials are recorded
+    policy: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,6 @@ class RunRow(RunOutline):
     # measurements recorded as means
     scores: int
     created: float
-    # the policy whose trials workers recorded, where they named one
-    policy: str | None
 
     @property
     def lease_token(self) -> int:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -76,7 +77,7 @@ def withdraw(connection: Connection, _now: float, study: int, index: int, digest
     studies.require(connection, study, lock=True)
     here = studies.round_id(connection, study, index)
     placed = select(placements.c.run_id).where(placements.c.round_id == here)
-    unmeasured = [runs.c.state.in_(("pending", "failed")), runs.c.trained.is_(None)]
+    unmeasured = [runs.c.state.in_(("pending", "failed")), runs.c.trained.is_(None), runs.c.policy.is_(None)]
     unmeasured += [runs.c.id.not_in(select(table.c.run_id)) for table in (trials, scores, queue)]
     query = select(runs.c.id, runs.c.digest).where(runs.c.id.in_(placed), *unmeasured).order_by(runs.c.id)
     found = [row.id for row in connection.execute(query.with_for_update()) if row.digest in digests]
@@ -111,7 +112,7 @@ def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
 def outline(connection: Connection, study: int) -> list[RunOutline]:
     """How far every run of the study is, in the order to train them: quick, whatever was measured."""
     studies.require(connection, study)
-    columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained")]
+    columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained", "policy")]
     query = (
         select(*columns, rounds.c.number)
         .select_from(_PLACED)
@@ -120,9 +121,9 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
     )
     found: dict[int, RunOutline] = {}
     rows: Iterable[Any] = connection.execute(query).all()
-    for id_, state, expires, started, finished, trained, number in rows:
+    for id_, state, expires, started, finished, trained, policy, number in rows:
         numbers = (*found[id_].rounds, number) if id_ in found else (number,)
-        found[id_] = RunOutline(id_, _state(state, trained), numbers, expires, started, finished, trained)
+        found[id_] = RunOutline(id_, _state(state, trained), numbers, expires, started, finished, trained, policy)
     return list(found.values())
 
 
@@ -201,6 +202,32 @@ def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
         places.setdefault(row.id, []).append(row)
     parsed = cache(json.loads)  # few settings and training sets are shared by many runs
     return [_run_row(rows, index, parsed) for rows in places.values()]
+
+
+def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
+    """Who made the last attempt that is over at each of these runs, where it was a worker."""
+    found: dict[int, str] = {}
+    for chunk in _chunks(run_ids):
+        query = select(attempts.c.run_id, attempts.c.worker).where(attempts.c.run_id.in_(chunk))
+        rows = connection.execute(query.where(attempts.c.worker.is_not(None)).order_by(attempts.c.number))
+        found |= {row.run_id: row.worker for row in rows}
+    return found
+
+
+def earlier_work(connection: Connection, study: int) -> dict[int, float]:
+    """Seconds that workers spent on runs before the attempt whose start the run's row names, by run id.
+
+    For a pending run that one included. Attempts that failed do not count.
+    """
+    waits = and_(runs.c.state == "pending", runs.c.trained.is_(None))
+    query = (
+        select(attempts.c.run_id, func.sum(attempts.c.ended - attempts.c.started))
+        .join(runs, runs.c.id == attempts.c.run_id)
+        .where(runs.c.study_id == study, attempts.c.worker.is_not(None), attempts.c.outcome.in_(("released", "lost")))
+        .where(or_(waits, attempts.c.started < runs.c.started))
+        .group_by(attempts.c.run_id)
+    )
+    return {run_id: float(seconds) for run_id, seconds in connection.execute(query)}
 
 
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:

@@ -67,7 +67,7 @@ runs = Table(
     Column("trained", Double),
     # for how long the lease was granted: one that ends much later is from before the clock was set back
     Column("lease_seconds", Double),
-    # names the policy whose trials workers recorded, where they named one
+    # names the policy that a worker trained: set when it is handed over to evaluators or its trials are recorded
     Column("policy", Text),
     # of the spec, which lists every episode and is long: what tables of runs need
     Column("seed", Text, nullable=False),

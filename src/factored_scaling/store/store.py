@@ -21,7 +21,7 @@ from factored_scaling.store import queue_summary as summaries
 from factored_scaling.store import runs as run_rows
 from factored_scaling.store import studies as study_rows
 from factored_scaling.store.connections import Clock, Database, address_of
-from factored_scaling.store.rows import Document, WholeRun
+from factored_scaling.store.rows import Document, Stage, WholeRun
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -234,18 +234,22 @@ class Store:
     specs = _reads(run_rows.specs)
     run = _reads(run_rows.one)
     attempts = _reads(run_rows.attempts_of)
+    earlier_work = _reads(run_rows.earlier_work)
+    last_workers = _reads(run_rows.last_workers)
 
     # --- leases
 
-    def lease(self, study: int, worker: str, seconds: float, run_id: int | None = None) -> WholeRun | None:
+    def lease(
+        self, study: int, worker: str, seconds: float, run_id: int | None = None, *, stage: Stage | None = None
+    ) -> WholeRun | None:
         """Take a run that is pending, or whose worker's lease ran out, for `seconds`; None when there is none.
 
-        It is the first of the latest round that has one, or `run_id` and no other. The row's `lease_token` goes into
-        the calls below.
+        It is the first of the latest round that has one, or `run_id` and no other. With a `stage` only runs that wait
+        to be trained, or only those whose policy a worker trained. The row's `lease_token` goes into the calls below.
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)
-            taken = leases.take(connection, now, study, worker, seconds, run_id)
+            taken = leases.take(connection, now, study, worker, seconds, run_id, stage)
             return None if taken is None else run_rows.one(connection, taken)
 
     def heartbeat(self, run_id: int, lease_token: int, seconds: float) -> float:
@@ -256,13 +260,18 @@ class Store:
         """The run is done; it needs a result. Without a token: by hand, and the worker that holds the run loses it."""
         self._write(leases.end, run_id, lease_token, "done")
 
-    def fail(self, run_id: int, lease_token: int | None, error: str) -> None:
-        """The run failed, for this reason. It stays so until `retry`."""
-        self._write(leases.end, run_id, lease_token, "failed", error)
+    def fail(self, run_id: int, lease_token: int | None, error: str, *, trains_anew: bool = False) -> None:
+        """The run failed, for this reason. It stays so until `retry`.
+
+        With `trains_anew` its policy is lost: trials that workers recorded of it are removed.
+        """
+        self._write(results.fail, run_id, lease_token, error, trains_anew)
 
     def release(self, run_id: int, lease_token: int | None = None) -> None:
         """Give the run back unfinished, its trials kept: the next worker goes on where this one stopped."""
         self._write(leases.end, run_id, lease_token, "released")
+
+    hand_over = _writes(results.hand_over)
 
     def trained(self, run_id: int, lease_token: int | None = None) -> None:
         """The run's policy is ready and waits for trials that people score: no worker takes it. `finish` ends it."""

@@ -68,6 +68,10 @@ def _files(app: FastAPI, files: RunFiles) -> None:
     def file(digest: str, name: str) -> Response:
         return files.response(digest, name)
 
+    @app.get("/jobs/{submission}/{name}")
+    def job(submission: str, name: str) -> Response:
+        return files.job_response(submission, name)
+
 
 def _overview(app: FastAPI, overview: Overview, desk: Desk, clock: Clock) -> None:
     def content(number: int) -> dict[str, Any]:

@@ -8,13 +8,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score, known_result, score_of_tallies
 from factored_scaling.report.words import counted_factors, listed, plain, score_words
+from factored_scaling.runner.executors import job_log
 from factored_scaling.store import RoundRow, RunOutline, RunRow
+from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 from factored_scaling.web.files import RunFiles
 
@@ -32,28 +35,38 @@ class TimeLeft:
     abreast: int
 
 
-def time_left(runs: Sequence[RunOutline], now: float) -> TimeLeft | None:
+def time_left(
+    runs: Sequence[RunOutline], now: float, before: Mapping[int, float] = MappingProxyType({})
+) -> TimeLeft | None:
     """Estimate from the median duration of finished runs; None when none has finished or none is left.
 
-    Assumes as many parallel runs as now, at least one. A run older than the median is assumed to end soon.
+    Assumes as many parallel runs as now, at least one. A run older than the median is assumed to end soon. `before` is
+    what `Store.earlier_work` gives: one worker may train a run and another one measure it.
     """
-    lasted = [seconds for run in runs if run.state in ("done", "trained") and (seconds := worked(run)) is not None]
+    ended = [run for run in runs if run.state in ("done", "trained")]
+    lasted = [seconds for run in ended if (seconds := worked(run, before)) is not None]
     running = [run for run in runs if is_alive(run, now)]
-    waiting = sum(run.state in ("pending", "running") for run in runs) - len(running)
+    waiting = [run for run in runs if run.state in ("pending", "running") and not is_alive(run, now)]
     if not lasted or not (running or waiting):
         return None
     typical = statistics.median(lasted)
-    started = [run.started if run.started is not None else now for run in running]
-    begun = [max(typical - (now - since), 0.05 * typical) for since in started]
+
+    def rest(run: RunOutline, since: float | None) -> float:
+        spent = before.get(run.id, 0.0) + (now - since if since is not None else 0.0)
+        return max(typical - spent, 0.05 * typical)
+
+    begun = [rest(run, run.started) for run in running]
     abreast = max(1, len(running))
-    seconds = max([(sum(begun) + waiting * typical) / abreast, *begun])
+    seconds = max([(sum(begun) + sum(rest(run, None) for run in waiting)) / abreast, *begun])
     return TimeLeft(seconds, len(lasted), abreast)
 
 
-def worked(run: RunOutline) -> float | None:
-    """How long a worker was busy with the run. Scoring by people afterwards is not included."""
+def worked(run: RunOutline, before: Mapping[int, float]) -> float | None:
+    """How long workers were busy with the run. Scoring by people afterwards is not included."""
     ended = run.trained if run.trained is not None else run.finished
-    return ended - run.started if run.started is not None and ended is not None and ended > run.started else None
+    if run.started is None or ended is None or ended <= run.started:
+        return None
+    return ended - run.started + before.get(run.id, 0.0)
 
 
 def is_alive(run: RunOutline, now: float) -> bool:
@@ -99,17 +112,24 @@ class Overview:
         running = [run.id for run in runs if run.state == "running"]
         failed = [run.id for run in runs if run.state == "failed"]
         alive = sum(is_alive(run, now) for run in runs)
-        groups = self._groups(shown, spec, now)
+        before = store.earlier_work(study)
+        submissions = [row.body for row in store.documents(study, JOBS)]
+        workers = store.last_workers(failed[:MOST_CARDS])
+
+        def links(run: RunRow) -> list[dict[str, str]]:
+            return self._links(run, run.worker or workers.get(run.id), submissions)
+
+        groups = self._groups(shown, spec, now, before, submissions)
         return {
             "name": spec.name,
             "headline": _headline(counts),
-            "detail": _detail(counts, time_left(runs, now)),
+            "detail": _detail(counts, time_left(runs, now, before)),
             "next": next_action(spec, counts, alive, evaluations, self.argument),
             "parts": _parts(counts),
             "facts": _facts(spec, runs, rounds, store.counts(study)[0]),
-            "running": [_at_work(run, now) for run in store.some_runs(running[:MOST_CARDS])],
+            "running": [_at_work(run, now) | {"files": links(run)} for run in store.some_runs(running[:MOST_CARDS])],
             "more_running": max(0, len(running) - MOST_CARDS),
-            "failed": [_failure(run) for run in store.some_runs(failed[:MOST_CARDS])],
+            "failed": [_failure(run) | {"files": links(run)} for run in store.some_runs(failed[:MOST_CARDS])],
             "more_failed": max(0, len(failed) - MOST_CARDS),
             "factors": [plain(name) for name in spec.names],
             "groups": groups,
@@ -123,7 +143,18 @@ class Overview:
             "rounds": [_round(row, rounds[: row.index + 1], runs) for row in reversed(rounds)],
         }
 
-    def _groups(self, run_ids: Sequence[int], spec: StudySpec, now: float) -> list[dict[str, Any]]:
+    def _links(self, run: RunRow, worker: str | None, submissions: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+        """Logs and videos of the run, and the log of the scheduler's job that worked on it."""
+        return [*self.files.links(run.digest), *self.files.job_link(job_log(worker, submissions))]
+
+    def _groups(
+        self,
+        run_ids: Sequence[int],
+        spec: StudySpec,
+        now: float,
+        before: Mapping[int, float],
+        submissions: Sequence[Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
         """Table rows by settings: those of study.yaml first, then those of runs from before it was changed."""
         store, study = self.study.store, self.study.id
         tallies, means = store.tallies(study, run_ids), store.study_scores(study, run_ids)
@@ -135,7 +166,7 @@ class Overview:
                 score = score_of_tallies(tallies[run.id])
             elif run.id in means:
                 score = known_result((mean.factor, mean.score, mean.trials) for mean in means[run.id]).overall
-            line = _line(run, score, spec, now) | {"files": self.files.links(run.digest)}
+            line = _line(run, score, spec, now, before) | {"files": self._links(run, run.worker, submissions)}
             groups.setdefault(settings_words(run.settings, current), []).append(line)
         return [{"words": words, "runs": lines} for words, lines in groups.items() if lines]
 
@@ -195,8 +226,8 @@ def _trials(count: int) -> str:
     return "1 trial" if count == 1 else f"{count:,} trials"
 
 
-def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float) -> dict[str, Any]:
-    sizes, lasted = spec.sizes, worked(run)
+def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float, before: Mapping[int, float]) -> dict[str, Any]:
+    sizes, lasted = spec.sizes, worked(run, before)
     return {
         "id": run.id,
         "digest": run.digest[:8],

@@ -79,6 +79,11 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, str]] = {
     ("run", "lab", "--on"): {"slrum": "did you mean slurm?", "": "unknown executor", "a:b": "cannot be loaded"},
     ("run", "lab", "--on", "slurm", "--resources"): {"a100": "expected KEY=VALUE", "=1": "expected KEY=VALUE"},
     ("run", "lab", "--on", "slurm", "--time"): {"soon": "such as 04:00:00", "1:2:3:4": "such as 04:00:00"},
+    ("run", "lab", "--on", "slurm", "--evaluator-resources"): {
+        "cpu": "expected KEY=VALUE",
+        "cpus=two": "executor.cpus",
+    },
+    ("run", "lab", "--evaluators"): {"0": "--evaluators", "-1": "--evaluators", "two": "--evaluators"},
     ("run", "lab", "--gpus"): {"1": "does not take gpus", "-1": "--gpus", "all": "--gpus"},
     ("dataset", "show"): {"": "", "nowhere": "is not a LeRobot dataset", "x" * 5000: "File name too long"},
     ("import", "new"): {"nowhere.json": "no such file", "x" * 5000 + ".json": "File name too long"},

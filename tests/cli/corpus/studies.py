@@ -112,6 +112,20 @@ EXECUTOR: dict[str, Case] = {
     "time a text": Case(at("executor", {"kind": "slurm", "time": "soon"}), "expected a time such as 04:00:00"),
     "time 0": Case(at("executor", {"kind": "slurm", "time": "00:00:00"}), "expected a time such as 04:00:00"),
     "resources a list": Case(at("executor", {"kind": "slurm", "resources": ["a100"]}), "expected a mapping"),
+    "evaluators a text": Case(at("executor", {"kind": "slurm", "evaluators": "two"}), "executor.evaluators: number of"),
+    "evaluators negative": Case(at("executor", {"kind": "local", "evaluators": -1}), "executor.evaluators: number of"),
+    "evaluators' resources a list": Case(
+        at("executor", {"kind": "slurm", "evaluators": 2, "evaluator_resources": ["cpu"]}),
+        "executor.evaluator_resources: expected a mapping",
+    ),
+    "evaluators' time a text": Case(
+        at("executor", {"kind": "slurm", "evaluators": 2, "evaluator_resources": {"time": "soon"}}),
+        "expected a time such as 04:00:00",
+    ),
+    "evaluators' resources here": Case(
+        at("executor", {"kind": "local", "evaluators": 2, "evaluator_resources": {"cpus": 2}}),
+        "does not take evaluator_resources",
+    ),
     "time on Ray": Case(at("executor", {"kind": "ray", "time": "01:00:00"}), "does not take time"),
 }
 

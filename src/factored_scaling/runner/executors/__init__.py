@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -42,6 +43,7 @@ class Job:
     """The work of an executor: which study, the folder of its files, and how its runs are carried out.
 
     `backend` is an object that stays in this process; without it workers make the one that the options name.
+    `trainers` is for workers on a cluster that only evaluate: what its executor's `trains` needs to know.
     """
 
     address: str
@@ -49,6 +51,7 @@ class Job:
     folder: Path
     options: WorkOptions
     backend: Backend | None = None
+    trainers: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Executor(Protocol):
@@ -69,7 +72,11 @@ class Executor(Protocol):
 
 @runtime_checkable
 class DetachedExecutor(Protocol):
-    """An executor whose workers go on without the command that started them."""
+    """An executor whose workers go on without the command that started them.
+
+    Optional: `log(submission, job)`, a static method, the path of the log of a job. The names of its workers begin with
+    `KIND:JOB `, from the environment variable FSC_JOB_ID.
+    """
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """How many workers to start for `waiting` runs; `workers` is what the user asked for."""
@@ -87,6 +94,13 @@ class DetachedExecutor(Protocol):
     def cancel(submission: Mapping[str, Any]) -> None:
         """End the workers of a submission, which is the body of its document of the kind JOBS."""
         ...
+
+
+def split_stages(options: WorkOptions, evaluators: int, device: str = "cpu") -> tuple[WorkOptions, WorkOptions]:
+    """Options of the workers, and of those that only evaluate, on `device`; with these, the others only train."""
+    device = device if options.device else ""  # a program chooses its own
+    evaluate = replace(options, stage="evaluate", device=device, together=None)
+    return replace(options, stage="train") if evaluators else options, evaluate
 
 
 def executor_settings(
@@ -111,7 +125,7 @@ def make_executor(name: str, resources: Mapping[str, Any]) -> Executor:
     unknown = [key for key in resources if key not in known]
     if unknown and not any(one.kind == one.VAR_KEYWORD for one in takes):
         what = f"executor {name!r} does not take {_and(unknown)}"
-        hint = f"it takes {_and(known)}" if known else "`--on slurm` and `--on ray` take resources"
+        hint = f"it takes {_and(known)}" if name != "local" else "`--on slurm` and `--on ray` take resources"
         raise InvalidInput(what, where=f"executor.{unknown[0]}", hint=hint)
     try:
         return cast(Executor, found(**resources))
@@ -129,6 +143,22 @@ def cancel_jobs(queue: RunQueue) -> list[str]:
             ids = sorted({id_.partition("_")[0] for id_ in row.body["ids"]})
             cancelled.append(f"{row.body['executor']} {', '.join(ids)}")
     return cancelled
+
+
+def job_log(worker: str | None, submissions: Sequence[Mapping[str, Any]]) -> str:
+    """The scheduler's log of the job that a worker's name begins with; empty where it is unknown.
+
+    `submissions` are the bodies of documents of the kind JOBS.
+    """
+    kind, _, job = str(worker).partition(" ")[0].partition(":")
+    for body in reversed(submissions):
+        if body.get("executor") == kind:
+            with suppress(UnknownExecutor):  # of a package that is not installed here
+                executor = executor_class(kind)
+                log = executor.log(body, job) if hasattr(executor, "log") else ""
+                if log:
+                    return str(log)
+    return ""
 
 
 def executor_class(name: str) -> Any:

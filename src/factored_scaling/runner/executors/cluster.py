@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from factored_scaling.core.checks import real, shown
 from factored_scaling.errors import FscError, InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, RunEnded, Warned
 from factored_scaling.runner.executors import Job
+from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import RunQueue
 from factored_scaling.runner.remote import REASON, write_job
 from factored_scaling.store import Store
@@ -26,17 +28,57 @@ LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
 
 
+@contextmanager
+def written_in(folder: Path) -> Iterator[None]:
+    """Say where files cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        what = f"the files of the jobs cannot be written ({error.strerror or error})"
+        raise RunFailed(what, where=str(folder), hint="is the disk full, or your quota used up?") from None
+
+
 def prepare(job: Job, name: str) -> Path:
-    """Make the folder of a submission, with the file that its workers read; returns the folder."""
+    """Check that the work can go to other machines and make the folder of a submission; returns the folder."""
     if job.backend is not None:
         hint = "give a backend by name or `package.module:Class`, or executor='local'"
         raise InvalidInput("a function or an object cannot travel to other machines", where="executor", hint=hint)
     check_shared(job)
     folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     folder.mkdir(parents=True)
-    options = replace(job.options, idle_seconds=LINGER * job.options.lease_seconds)
-    write_job(replace(job, options=options), folder / "job.json")
     return folder
+
+
+def job_file(job: Job, options: WorkOptions, path: Path, trainers: Mapping[str, Any] | None = None) -> str:
+    """Write the file that workers with these options read; returns its path."""
+    options = replace(options, idle_seconds=LINGER * options.lease_seconds)
+    write_job(replace(job, options=options, trainers=trainers or {}), path)
+    return str(path)
+
+
+def evaluator_settings(settings: Mapping[str, Any], given: object) -> dict[str, Any]:
+    """The resources of a worker that only evaluates: those of the others without GPUs, replaced by what is given.
+
+    Names that are not among `settings` go to `resources`; an empty text or 0 removes one from there.
+    """
+    own = {**settings, "gpus": 0}
+    more = further(own["resources"], "resources")
+    for name, value in further(given, "evaluator_resources").items():
+        if name in own and name != "resources":
+            own[name] = _number(value) if name in ("gpus", "cpus", "memory") else value
+        elif value in ("", 0, "0", None):
+            more.pop(name, None)
+        else:
+            more[name] = value
+    return {**own, "resources": more}
+
+
+def _number(value: object) -> object:
+    """A number that the command line gave as a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def amount(value: object, name: str, least: float = 0.0) -> float:
@@ -47,12 +89,12 @@ def amount(value: object, name: str, least: float = 0.0) -> float:
     return number
 
 
-def further(resources: object) -> dict[str, Any]:
+def further(resources: object, name: str = "resources") -> dict[str, Any]:
     """Resources that only the cluster knows."""
     if resources is None:
         return {}
     if not isinstance(resources, Mapping):
-        raise InvalidInput(f"expected a mapping, not {shown(resources)}", where="executor.resources")
+        raise InvalidInput(f"expected a mapping, not {shown(resources)}", where=f"executor.{name}")
     return dict(resources)
 
 

@@ -19,9 +19,10 @@ from types import FrameType
 from typing import Any
 
 from factored_scaling.backends import backend_class
+from factored_scaling.core.checks import whole
 from factored_scaling.errors import FscError, RunFailed
 from factored_scaling.runner.events import Event
-from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.threads import run_threads
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.worker import work
@@ -32,7 +33,13 @@ _LOOK = 0.2  # seconds between two looks at whether workers live and whether to 
 
 
 class LocalExecutor:
-    """Worker processes on this machine; threads for a backend that is an object of this process."""
+    """Worker processes on this machine; threads for a backend that is an object of this process.
+
+    With `evaluators` the workers only train. So many others, on the CPU, measure what they have trained.
+    """
+
+    def __init__(self, *, evaluators: int = 0) -> None:
+        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """One worker per core where a worker keeps one core busy, else one.
@@ -41,14 +48,15 @@ class LocalExecutor:
         """
         options = job.options
         one_core = bool(options.backend) and getattr(backend_class(options.backend), "one_core", False)
-        usual = (os.cpu_count() or 1) if options.device == "cpu" and one_core else 1
+        cores = max(1, (os.cpu_count() or 1) - self._evaluators)
+        usual = cores if options.device == "cpu" and one_core else 1
         return min(workers or usual, math.ceil(waiting / options.runs_at_once))
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
         """Run the workers until no run is left; False when stopped by Ctrl-C or SIGTERM."""
         if job.backend is not None:
-            return run_threads(job, workers, on_event)
-        options, share = job.options, max(1, (os.cpu_count() or 1) // workers)
+            return run_threads(job, workers, on_event, self._evaluators)
+        options, share = job.options, max(1, (os.cpu_count() or 1) // (workers + self._evaluators))
         found = backend_class(options.backend)
         in_process, one_core = (getattr(found, name, False) for name in ("in_process", "one_core"))
         if in_process:
@@ -62,16 +70,21 @@ class LocalExecutor:
             # must sleep: spinning, they take the core from the one they wait for as soon as anything else runs.
             options = replace(options, threads=share)
             os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        return run_workers(workers, work, (job.address, job.study_id, job.folder, options), on_event)
+        own, theirs = split_stages(options, self._evaluators)
+        arguments = job.address, job.study_id, job.folder
+        return run_workers(
+            workers, work, (*arguments, own), on_event, evaluators=self._evaluators, evaluate=(*arguments, theirs)
+        )
 
 
 class ProcessLine:
     """A worker's line to the process that started it."""
 
-    def __init__(self, messages: Any, stop: StopEvent, parent: int) -> None:
+    def __init__(self, messages: Any, stop: StopEvent, trained: StopEvent, parent: int) -> None:
         self.ending = False  # this worker alone was asked to
         self._messages = messages
         self._stop = stop
+        self._trained = trained
         self._parent = parent
 
     def say(self, event: Event) -> None:
@@ -83,6 +96,11 @@ class ProcessLine:
         """Whether to end at the next safe point: asked to, or orphaned because the parent was killed."""
         return self.ending or self._stop.is_set() or os.getppid() != self._parent
 
+    @property
+    def training(self) -> bool:
+        """Whether workers that train are at work."""
+        return not self._trained.is_set()
+
     def check(self) -> None:
         """A safe point."""
         if self.stopping:
@@ -90,19 +108,27 @@ class ProcessLine:
 
 
 def run_workers(
-    count: int, entry: Callable[..., None], arguments: tuple[Any, ...], hear: Callable[[Any], None]
+    count: int,
+    entry: Callable[..., None],
+    arguments: tuple[Any, ...],
+    hear: Callable[[Any], None],
+    *,
+    evaluators: int = 0,
+    evaluate: tuple[Any, ...] = (),
 ) -> bool:
     """Run `entry(line, *arguments)` in `count` fresh processes until all return; False when stopped by Ctrl-C.
 
-    A worker that is killed (by hand, or out of memory) is started again, up to five times in all; one that raises
+    Beside them run `evaluators` processes with the arguments `evaluate`; their lines say when the others have ended. A
+    worker that is killed (by hand, or out of memory) is started again, up to five times in all; one that raises
     ends the whole with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
     them at once. SIGTERM may come to all processes, as `timeout` and schedulers send it.
     """
     context = multiprocessing.get_context("spawn")
-    messages, stop = context.Queue(), context.Event()
+    messages, stop, trained = context.Queue(), context.Event(), context.Event()
 
-    def start() -> SpawnProcess:
-        process = context.Process(target=_worker, args=(entry, messages, stop, os.getpid(), arguments), daemon=False)
+    def start(given: tuple[Any, ...]) -> SpawnProcess:
+        lines = messages, stop, trained, os.getpid()
+        process = context.Process(target=_worker, args=(entry, lines, given), daemon=False)
         process.start()
         return process
 
@@ -122,7 +148,8 @@ def run_workers(
 
     interrupts = _Interrupts(stop)
     with interrupts:
-        workers = [start() for _ in range(count)]
+        given = [arguments] * count + [evaluate] * evaluators
+        workers = {start(mine): mine for mine in given}
         restarts = _RESTARTS
         while workers:
             until = time.monotonic() + _LOOK  # also when workers never stop talking
@@ -131,16 +158,18 @@ def run_workers(
             if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
                 for worker in workers:
                     worker.kill()
-            alive = [worker for worker in workers if worker.is_alive()]
-            for worker in workers:
+            alive = {worker: mine for worker, mine in workers.items() if worker.is_alive()}
+            for worker, mine in workers.items():
                 if worker not in alive and worker.exitcode and not stop.is_set():
                     if restarts == 0:
                         broken.append(f"killed again and again (last exit code {worker.exitcode})")
                         stop.set()
                         break
                     restarts -= 1
-                    alive.append(start())
+                    alive[start(mine)] = mine
             workers = alive
+            if evaluators and arguments not in workers.values():
+                trained.set()
         while listen(0.05):
             pass
     if broken:
@@ -184,9 +213,10 @@ class _Interrupts:
 
 
 def _worker(
-    entry: Callable[..., None], messages: Any, stop: StopEvent, parent: int, arguments: tuple[Any, ...]
+    entry: Callable[..., None], lines: tuple[Any, StopEvent, StopEvent, int], arguments: tuple[Any, ...]
 ) -> None:
-    line = ProcessLine(messages, stop, parent)
+    messages = lines[0]
+    line = ProcessLine(*lines)
 
     def end(number: int, frame: FrameType | None) -> None:
         line.ending = True

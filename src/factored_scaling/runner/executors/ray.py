@@ -14,16 +14,34 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.errors import InvalidInput, installs, one_line
+from factored_scaling.core.checks import whole
+from factored_scaling.errors import InvalidInput, RunFailed, StoreError, installs, one_line
 from factored_scaling.runner.events import Event
-from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import USUAL, amount, follow, further, prepare, record
-from factored_scaling.runner.remote import REASON, Worker
+from factored_scaling.runner.executors import Job, split_stages
+from factored_scaling.runner.executors.cluster import (
+    USUAL,
+    amount,
+    evaluator_settings,
+    follow,
+    further,
+    job_file,
+    prepare,
+    record,
+    written_in,
+)
+from factored_scaling.runner.remote import REASON, Worker, read_job
+from factored_scaling.store import Store
+from factored_scaling.store.documents import JOBS
 
+STARTED, TRAINED = "started", "trained"  # files beside JOB.json: a worker runs; all that train have ended
+LOOK, LOOK_FOR_CANCEL = 1.0, 5.0  # seconds between two looks at the tasks, and for a request to cancel them
+CONNECT, ANSWER = 10.0, 30.0  # seconds in which a port must be open, and in which a cluster must answer
 _DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
 
 
@@ -33,6 +51,9 @@ class RayExecutor:
     `gpus` may be a fraction: workers then share the device's memory, without protection from each other. `address` is
     that of the cluster; by default RAY_ADDRESS, or the cluster of this machine. `memory` is in GB; `resources` are the
     cluster's own, such as `{"a100": 1}`.
+
+    With `evaluators` these workers only train. So many other tasks measure what they have trained; they get the same
+    without GPUs, replaced by `evaluator_resources`, and start after the first worker.
     """
 
     def __init__(
@@ -43,14 +64,17 @@ class RayExecutor:
         memory: float | None = None,
         resources: Mapping[str, Any] | None = None,
         address: str | None = None,
+        evaluators: int = 0,
+        evaluator_resources: Mapping[str, Any] | None = None,
     ) -> None:
+        given: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory": memory, "resources": resources}
         self.device = "cuda" if gpus else None
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        self._options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
-        if memory is not None:
-            self._options["memory"] = int(amount(memory, "memory") * 2**30)
-        if resources:
-            self._options["resources"] = {name: float(value) for name, value in further(resources).items()}
+        self._options = _options(**given)
+        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
+        theirs = evaluator_settings(given, evaluator_resources)
+        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
+        self._evaluator_options = _options(**theirs)
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """As many as asked for, no more than there is work for."""
@@ -76,28 +100,58 @@ class RayExecutor:
             import ray  # noqa: F401
         except ImportError:
             raise InvalidInput("executor ray needs Ray", where="executor", hint=installs("ray")) from None
-        folder = prepare(job, "ray")
-        plan = {"address": self._address, "workers": workers, "options": self._options}
-        (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
-        command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
-        with (folder / "driver.log").open("wb") as log:
-            environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
-            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        check_reachable(self._address)
+        with written_in(job.folder / "jobs"):
+            folder = prepare(job, "ray")
+            own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
+            path = job_file(job, own, folder / "job.json")
+            tasks = [{"path": path, "count": workers, "options": self._options}]
+            if self._evaluators:
+                path = job_file(job, theirs, folder / "evaluate.json", {"executor": "ray", "folder": str(folder)})
+                tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_options})
+            plan = {"address": self._address, "tasks": tasks}
+            (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
+            command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]
+            with (folder / "driver.log").open("wb") as log:
+                environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
+                driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         _DRIVERS.append(driver)
         record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
         return folder, driver
 
     @staticmethod
+    def trains(trainers: Mapping[str, Any]) -> bool:
+        """Whether tasks of workers that train wait or run."""
+        return not (Path(trainers["folder"]) / TRAINED).exists()
+
+    @staticmethod
+    def log(submission: Mapping[str, Any], job: str) -> str:
+        """The log of all tasks, which the driver writes."""
+        return str(Path(submission["logs"]) / "driver.log")
+
+    @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
-        """End the driver of a submission, and with it the tasks."""
-        if submission["host"] != socket.gethostname():
-            what = f"the driver of the Ray tasks runs on {submission['host']}"
-            raise InvalidInput(what, hint="cancel there; without --cancel, workers end by themselves")
-        for id_ in submission["ids"]:
+        """End the driver of a submission, and with it the tasks.
+
+        One on another machine ends by itself: it looks whether its submission is marked as cancelled.
+        """
+        for id_ in submission["ids"] if submission["host"] == socket.gethostname() else ():
             # the number may belong to another process by now
             with contextlib.suppress(OSError):
                 if submission["logs"].encode() in Path(f"/proc/{id_}/cmdline").read_bytes():
                     os.kill(int(id_), signal.SIGTERM)
+
+
+def check_reachable(address: str) -> None:
+    """Raise RunFailed where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT).close()
+    except OSError as error:
+        what = f"Ray cannot be reached at {address} ({error.strerror or error})"
+        raise RunFailed(what, hint="`ray status` on a node of the cluster shows its address; set RAY_ADDRESS") from None
 
 
 def drive(folder: Path) -> int:
@@ -105,30 +159,84 @@ def drive(folder: Path) -> int:
     import ray
 
     plan = json.loads((folder / "ray.json").read_text(encoding="utf-8"))
+
+    def no_answer(reason: str) -> None:
+        text = f"Ray cannot be reached at {plan['address']} ({reason})\n"
+        (folder / REASON).write_text(text, encoding="utf-8")
+
+    def give_up() -> None:
+        no_answer(f"no answer in {ANSWER:.0f} s")
+        os._exit(1)  # Ray itself tries for minutes
+
+    watchdog = threading.Timer(ANSWER, give_up)
+    watchdog.daemon = True
+    watchdog.start()
     try:
         ray.init(address=plan["address"], namespace="factored-scaling")
     except (OSError, RuntimeError, ValueError) as error:
-        what = f"Ray cannot be reached at {plan['address']} ({one_line(str(error))})"
-        (folder / REASON).write_text(f"{what}\n", encoding="utf-8")
+        no_answer(one_line(str(error)))
         raise
-    task = ray.remote(**plan["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task)
-    waiting = [task.remote(str(folder / "job.json")) for _ in range(plan["workers"])]
-    failures = 0
+    finally:
+        watchdog.cancel()
+    training, *evaluating = [
+        (
+            ray.remote(**each["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task),
+            each["path"],
+            each["count"],
+        )
+        for each in plan["tasks"]
+    ]
+
+    def start(task: Any, path: str, count: int) -> list[Any]:
+        return [task.remote(path) for _ in range(count)]
+
+    waiting = trainers = start(*training)
+    failures, count, looked = 0, len(waiting), time.monotonic()
     while waiting:
-        ended, waiting = ray.wait(waiting, num_returns=1)
-        try:
-            print(ray.get(ended[0]), flush=True)
-        except ray.exceptions.RayError as error:
-            failures += 1
-            print(error, file=sys.stderr, flush=True)
-    return int(failures == plan["workers"])
+        ended, waiting = ray.wait(waiting, num_returns=1, timeout=LOOK)
+        for one in ended:
+            try:
+                print(ray.get(one), flush=True)
+            except ray.exceptions.RayError as error:
+                failures += 1
+                print(error, file=sys.stderr, flush=True)
+        if evaluating and (ended or (folder / STARTED).exists()):
+            # not before: they would hold the cores that a worker waits for, and have nothing to evaluate
+            later = start(*evaluating.pop())
+            waiting, count = [*waiting, *later], count + len(later)
+        if not any(one in trainers for one in waiting):
+            (folder / TRAINED).touch()
+        if time.monotonic() - looked > LOOK_FOR_CANCEL:
+            looked = time.monotonic()
+            if _cancelled(folder):
+                return 1
+    return int(failures == count)
+
+
+def _cancelled(folder: Path) -> bool:
+    """Whether somebody cancelled this submission, perhaps on another machine."""
+    job = read_job(folder / "job.json")
+    with contextlib.suppress(StoreError), Store.open(job.address, create=False) as store:
+        return bool((store.document(job.study_id, JOBS, folder.name) or {}).get("cancelled"))
+    return False
 
 
 def _task(path: str) -> str:
     """One task: a worker process until no run is left."""
     import ray
 
+    (Path(path).parent / STARTED).touch()
     return Worker(path, f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}")()
+
+
+def _options(gpus: float, cpus: float, memory: float | None, resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What Ray is asked for."""
+    options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
+    if memory is not None:
+        options["memory"] = int(amount(memory, "memory") * 2**30)
+    if own := further(resources):
+        options["resources"] = {name: float(value) for name, value in own.items()}
+    return options
 
 
 if __name__ == "__main__":

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import math
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+from factored_scaling.core.checks import whole
 from factored_scaling.errors import InvalidInput, RunFailed, installs
 from factored_scaling.runner.events import Event, Warned
-from factored_scaling.runner.executors import Job
-from factored_scaling.runner.executors.cluster import USUAL, amount, follow, further, prepare, record
+from factored_scaling.runner.executors import Job, split_stages
+from factored_scaling.runner.executors.cluster import (
+    USUAL,
+    amount,
+    evaluator_settings,
+    follow,
+    further,
+    job_file,
+    prepare,
+    record,
+    written_in,
+)
 from factored_scaling.runner.remote import PATIENCE, Worker
 
 WARNING = 2 * PATIENCE  # seconds before the time limit at which Slurm warns a job
@@ -25,6 +38,9 @@ class SlurmExecutor:
     A job that is preempted or reaches its time limit saves a resume point and is queued again; so is one whose node
     fails. `gpus` and `cpus` are per worker, `memory` is in GB, `time` is HH:MM:SS or minutes; `resources` are further
     options of sbatch, such as `{"constraint": "a100"}`.
+
+    With `evaluators` these workers only train. A second array of so many jobs measures what they have trained; it gets
+    the same without GPUs, replaced by `evaluator_resources`, and starts after the first worker.
     """
 
     def __init__(
@@ -36,27 +52,17 @@ class SlurmExecutor:
         time: str | int = "04:00:00",
         partition: str | None = None,
         resources: Mapping[str, Any] | None = None,
+        evaluators: int = 0,
+        evaluator_resources: Mapping[str, Any] | None = None,
     ) -> None:
-        gpus, cpus = amount(gpus, "gpus"), amount(cpus, "cpus", 1)
-        if gpus != int(gpus):
-            hint = "a worker with one GPU trains several runs at once: --together"
-            raise InvalidInput(f"Slurm gives whole GPUs, not {gpus:g}", where="gpus", hint=hint)
-        limit = minutes(time)
+        given: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory": memory, "time": time, "partition": partition}
+        given["resources"] = resources
         self.device = "cuda" if gpus else None
-        self._parameters: dict[str, Any] = {
-            "timeout_min": limit,
-            "cpus_per_task": int(cpus),
-            "slurm_signal_delay_s": int(min(WARNING, 60 * limit / 2)),
-            "slurm_array_parallelism": MOST_RUNNING,
-            "slurm_stderr_to_stdout": True,
-            "slurm_additional_parameters": {"requeue": True, **further(resources)},
-        }
-        if gpus:
-            self._parameters["gpus_per_node"] = int(gpus)
-        if memory is not None:
-            self._parameters["mem_gb"] = amount(memory, "memory")
-        if partition is not None:
-            self._parameters["slurm_partition"] = str(partition)
+        self._parameters = _parameters(**given)
+        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
+        theirs = evaluator_settings(given, evaluator_resources)
+        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
+        self._evaluator_parameters = _parameters(**theirs)
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """As many as asked for, no more than there is work for."""
@@ -71,7 +77,7 @@ class SlurmExecutor:
             nonlocal warned
             jobs = alive(ids)
             waits = "" if "RUNNING" in [state for state, _ in jobs] else "; ".join(sorted({why for _, why in jobs}))
-            if waits not in ("", "None", "Priority", "Resources", warned):
+            if waits not in ("", "None", "Priority", "Resources", "Dependency", warned):
                 on_event(Warned(f"the jobs wait in Slurm's queue: {waits}"))
             warned = waits
             return None if jobs else "no Slurm job of this study is left"
@@ -79,7 +85,7 @@ class SlurmExecutor:
         return follow(job, folder, on_event, over)
 
     def submit(self, job: Job, workers: int) -> tuple[Path, list[str]]:
-        """Submit an array of jobs; returns the folder of their logs and their ids."""
+        """Submit an array of jobs, and one of evaluators; returns the folder of their logs and their ids."""
         if shutil.which("sbatch") is None:
             raise InvalidInput("no `sbatch` here", where="executor", hint="run this on a login node of the cluster")
         try:
@@ -87,19 +93,59 @@ class SlurmExecutor:
             from submitit.core.utils import FailedJobError
         except ImportError:
             raise InvalidInput("executor slurm needs submitit", where="executor", hint=installs("slurm")) from None
+        with written_in(job.folder / "jobs"):
+            return self._submit(job, workers, submitit.AutoExecutor, FailedJobError)
+
+    def _submit(
+        self, job: Job, workers: int, make: Callable[..., Any], refused: type[Exception]
+    ) -> tuple[Path, list[str]]:
         folder = prepare(job, "slurm")
-        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=100_000)
         name = f"fsc-{folder.name}"
-        executor.update_parameters(name=name, **self._parameters)
-        try:
-            with executor.batch():
-                jobs = [executor.submit(Worker(str(folder / "job.json"))) for _ in range(workers)]
-        except FailedJobError as error:
-            reason = last_line(str(error))
-            raise RunFailed(f"Slurm refused the jobs: {reason}", hint="`sinfo` lists partitions and limits") from None
-        ids = [str(one.job_id) for one in jobs]
+
+        def array(path: str, count: int, parameters: Mapping[str, Any]) -> list[str]:
+            executor = make(folder, cluster="slurm", slurm_max_num_timeout=100_000)
+            executor.update_parameters(name=name, **parameters)
+            patience = parameters["slurm_signal_delay_s"] / 2  # the rest is for queueing the job again
+            try:
+                # what sbatch prints is in the error
+                with redirect_stderr(io.StringIO()), executor.batch():
+                    jobs = [executor.submit(Worker(path, patience=patience)) for _ in range(count)]
+            except refused as error:
+                reason = last_line(str(error))
+                if "Unable to contact" in reason:
+                    what, hint = f"Slurm cannot be reached ({reason})", "nothing was submitted; try again later"
+                else:
+                    what, hint = f"Slurm refused the jobs: {reason}", "`sinfo` lists partitions and limits"
+                raise RunFailed(what, hint=hint) from None
+            return [str(one.job_id) for one in jobs]
+
+        own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
+        ids = array(job_file(job, own, folder / "job.json"), workers, self._parameters)
+        if self._evaluators:
+            path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
+            parameters, more = self._evaluator_parameters, "slurm_additional_parameters"
+            # not before: until then there is nothing to evaluate
+            parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
+            try:
+                ids = ids + array(path, self._evaluators, parameters)
+            except RunFailed:
+                self.cancel({"name": name, "ids": ids})
+                raise
         record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
         return folder, ids
+
+    @staticmethod
+    def trains(trainers: Mapping[str, Any]) -> bool:
+        """Whether jobs of workers that train are queued or running; where Slurm does not answer, they may be."""
+        try:
+            return bool(alive(trainers["ids"]))
+        except RunFailed:
+            return True
+
+    @staticmethod
+    def log(submission: Mapping[str, Any], job: str) -> str:
+        """The log of one of its jobs."""
+        return str(Path(submission["logs"]) / f"{job}_0_log.out") if job in submission["ids"] else ""
 
     @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
@@ -109,6 +155,34 @@ class SlurmExecutor:
         done = _ask("scancel", f"--name={submission['name']}", *ids)
         if done.returncode and "Invalid job id" not in done.stderr:
             raise RunFailed(f"Slurm did not cancel the jobs ({last_line(done.stderr)})")
+
+
+def _parameters(
+    gpus: float,
+    cpus: float,
+    memory: float | None,
+    time: str | int,
+    partition: str | None,
+    resources: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What submitit asks Slurm for."""
+    gpus, cpus = amount(gpus, "gpus"), amount(cpus, "cpus", 1)
+    if gpus != int(gpus):
+        hint = "a worker with one GPU trains several runs at once: --together"
+        raise InvalidInput(f"Slurm gives whole GPUs, not {gpus:g}", where="gpus", hint=hint)
+    limit = minutes(time)
+    parameters: dict[str, Any] = {
+        "timeout_min": limit,
+        "cpus_per_task": int(cpus),
+        "slurm_signal_delay_s": int(min(WARNING, 60 * limit / 2)),
+        "slurm_array_parallelism": MOST_RUNNING,
+        "slurm_stderr_to_stdout": True,
+        "slurm_additional_parameters": {"requeue": True, **further(resources)},
+        "gpus_per_node": int(gpus) or None,
+        "mem_gb": None if memory is None else amount(memory, "memory"),
+        "slurm_partition": None if partition is None else str(partition),
+    }
+    return parameters
 
 
 def minutes(time: str | int) -> int:

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 
 from factored_scaling.runner.events import Event
-from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.worker import work
 
 _LOOK = 0.2  # seconds between two looks at whether threads live
@@ -17,14 +18,20 @@ _LOOK = 0.2  # seconds between two looks at whether threads live
 class ThreadLine:
     """A worker thread's line to the thread that started it."""
 
-    def __init__(self, say: Callable[[Event], None], stop: threading.Event) -> None:
+    def __init__(self, say: Callable[[Event], None], stop: threading.Event, trained: threading.Event) -> None:
         self.say = say
         self._stop = stop
+        self._trained = trained
 
     @property
     def stopping(self) -> bool:
         """Whether to end at the next safe point."""
         return self._stop.is_set()
+
+    @property
+    def training(self) -> bool:
+        """Whether workers that train are at work."""
+        return not self._trained.is_set()
 
     def check(self) -> None:
         """Raise Stopped when a stop was asked for."""
@@ -32,36 +39,42 @@ class ThreadLine:
             raise Stopped
 
 
-def run_threads(job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-    """Run the job's backend in `workers` threads; False when stopped by Ctrl-C.
+def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evaluators: int = 0) -> bool:
+    """Run the job's backend in `workers` threads; False when stopped by Ctrl-C. `evaluators` are threads besides.
 
     One worker runs in the calling thread: what it calls may use the terminal and a debugger, and Ctrl-C ends it at
     once. Several finish the runs that they have. A worker that raises ends all.
     """
-    stop = threading.Event()
-    if workers == 1:
+    stop, trained = threading.Event(), threading.Event()
+    own, theirs = split_stages(job.options, evaluators)
+    if workers == 1 and not evaluators:
         try:
-            _work(job, ThreadLine(on_event, stop))
+            _work(job, own, ThreadLine(on_event, stop, trained))
         except KeyboardInterrupt:
             return False
         return True
     events: queue.Queue[Event] = queue.Queue()
     broken: list[BaseException] = []
 
-    def entry() -> None:
+    def entry(options: WorkOptions) -> None:
         try:
-            _work(job, ThreadLine(events.put, stop))
+            _work(job, options, ThreadLine(events.put, stop, trained))
         except Stopped:
             pass
         except BaseException as error:
             broken.append(error)
             stop.set()
 
-    threads = [threading.Thread(target=entry, name=f"worker-{k}", daemon=True) for k in range(1, workers + 1)]
+    threads = [
+        threading.Thread(target=entry, args=(own if k <= workers else theirs,), name=f"worker-{k}", daemon=True)
+        for k in range(1, workers + evaluators + 1)
+    ]
     for thread in threads:
         thread.start()
     interrupted = False
     while any(thread.is_alive() for thread in threads) or not events.empty():
+        if not any(thread.is_alive() for thread in threads[:workers]):
+            trained.set()
         try:
             on_event(events.get(timeout=_LOOK))
         except queue.Empty:
@@ -76,5 +89,5 @@ def run_threads(job: Job, workers: int, on_event: Callable[[Event], None]) -> bo
     return not interrupted
 
 
-def _work(job: Job, line: ThreadLine) -> None:
-    work(line, job.address, job.study_id, job.folder, job.options, job.backend)
+def _work(job: Job, options: WorkOptions, line: ThreadLine) -> None:
+    work(line, job.address, job.study_id, job.folder, options, job.backend)

@@ -20,7 +20,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Result, result_of_tallies
 from factored_scaling.errors import InvalidInput
 from factored_scaling.io.files import write_study
-from factored_scaling.machine import limit_threads
+from factored_scaling.machine import prepare_cpu
 from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.model.summary import compare
 from factored_scaling.progress import Progress
@@ -201,7 +201,7 @@ class Loop:
         if weights is None:
             from factored_scaling.policies.remix import plot_trajectory
 
-            limit_threads(self.lab.device)
+            prepare_cpu(self.lab.device)
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)

@@ -120,7 +120,7 @@ def split(updates: int) -> dict[str, float]:
 
     def observe(images: Tensor, state: Tensor, plain: Callable[..., Tensor] = policy.observe) -> Tensor:
         condition: Tensor = timed("encoder, forward", plain)(images, state)
-        condition.register_hook(lambda gradient: reached.append(time.perf_counter()))
+        condition.register_hook(lambda _: reached.append(time.perf_counter()))  # type: ignore[no-untyped-call]
         return condition
 
     with (

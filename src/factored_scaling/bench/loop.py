@@ -34,8 +34,8 @@ class LoopSettings:
     """One replicate of the whole procedure."""
 
     task: str
-    # demonstrations per factor at the start
-    demos: int = 30
+    # demonstrations at the start: of every factor, or by factor
+    demos: int | Mapping[str, int] = 30
     # curve points per combination
     points: int = 4
     # which demonstrations are drawn, and with which seed policies are trained
@@ -44,6 +44,14 @@ class LoopSettings:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     remix: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
+
+    def start(self, factors: Sequence[str]) -> dict[str, int]:
+        """Demonstrations of each factor at the start."""
+        if isinstance(self.demos, int):
+            return dict.fromkeys(factors, self.demos)
+        if set(self.demos) != set(factors):
+            raise InvalidInput(f"must give a number for each of {', '.join(factors)}", where="demos")
+        return {name: self.demos[name] for name in factors}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,7 @@ class Loop:
         self._on_event = on_event
         policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
+        self.start = settings.start(self.lab.task.factors)
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
     def study(self, construction: str = "group") -> Study:
@@ -138,7 +147,7 @@ class Loop:
             now = study.snapshot()
             first, spec = study.dataset, now.spec
         most = {name: max(answer.allocation[name] for answer, _, _ in answers) for name in spec.names}
-        start = self._first_episode + self.settings.demos
+        start = self._first_episode + max(self.start.values())
         new = self.lab.collect(most, start, self._progress)
         pool = first.extended(new)
         with self._outcome_study(spec, pool, most) as after:
@@ -158,6 +167,12 @@ class Loop:
             for cell, (answer, _, _) in zip(cells, answers, strict=True)
         ]
 
+    def before(self) -> Result:
+        """Measured success of the policy that is trained on all first demonstrations."""
+        with self.study() as study:
+            [run] = [run.id for run in study.runs() if run.demos == self.start]
+            return result_of_tallies(study.store.tallies(study.id, [run])[run])
+
     @property
     def _first_episode(self) -> int:
         return self.settings.seed * DATASET_STRIDE
@@ -165,7 +180,7 @@ class Loop:
     def _spec(self, construction: str) -> StudySpec:
         settings = self.settings
         return StudySpec(
-            factors=dict.fromkeys(self.lab.task.factors, settings.demos),
+            factors=self.start,
             construction=construction,
             points=settings.points,
             first_seed=settings.seed,

@@ -99,6 +99,16 @@ def test_a_start_may_have_other_numbers_for_every_factor(tmp_path: Path) -> None
         make_loop(tmp_path / "other", demos={"lighting": 3})
 
 
+def test_demonstrations_are_made_by_one_thread(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # on busy cores they wait for each other: 14 times the processor time was measured
+        Loop(tmp_path, LoopSettings(TASK, 2), silent)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_replicates_differ_in_demonstrations_and_weights(tmp_path: Path) -> None:
     first, second = (make_loop(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     with first.study() as one, second.study() as two:

@@ -106,6 +106,7 @@ class Loop:
         policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
         self.start = settings.start(self.lab.task.factors)
+        prepare_cpu(settings.device)  # demonstrations are made here
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
     def study(self, construction: str = "group") -> Study:
@@ -216,7 +217,6 @@ class Loop:
         if weights is None:
             from factored_scaling.policies.remix import plot_trajectory
 
-            prepare_cpu(self.lab.device)
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)

@@ -109,7 +109,7 @@ def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: T
 def next_of(client: TestClient) -> str:
     found = re.search(r'<p class="next">(.*?)</p>', client.get("/").text)
     assert found is not None
-    return html.unescape(re.sub(r"</?(b|code)>", "", found[1]))
+    return html.unescape(re.sub(r"</?(b|code|span)( class=\"command\")?>", "", found[1]))
 
 
 def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None:

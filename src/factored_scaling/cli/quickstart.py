@@ -133,7 +133,7 @@ def _settings(task: str, seed: int, size: str, device: str) -> LoopSettings:
         policy, trials = {"updates": 20, "image_size": 32}, {"settings": 2, "initial_states": 1}
         return LoopSettings(task, 4, POINTS, seed, policy, trials, device=device)
     if size == "fast":
-        return LoopSettings(task, start, POINTS, seed, {**POLICY, "updates": 300}, {"initial_states": 2}, device=device)
+        return LoopSettings(task, start, POINTS, seed, {**POLICY, "updates": 400}, {"initial_states": 2}, device=device)
     points = 4 if size == "full" else POINTS
     return LoopSettings(task, start, points, seed, POLICY, {"initial_states": 12}, device=device)
 

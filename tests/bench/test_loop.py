@@ -18,7 +18,7 @@ from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, re
 from factored_scaling.cli.quickstart import Round, show_outcome, verdict
 from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.trials import Result, Score, wilson
-from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
 from factored_scaling.runner.run import RunSummary, run_study
 from factored_scaling.study import Study
 
@@ -75,11 +75,12 @@ def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_start_may_have_other_numbers_for_every_factor(tmp_path: Path) -> None:
-    start = {"lighting": 1, "camera_pose": 4, "distractor": 2, "table_texture": 3, "background": 2}
+    sizes = {"lighting": 1, "camera_pose": 4, "distractor": 2, "table_texture": 3, "background": 2}
+    start = {**sizes, "nominal": 5}
     loop = make_loop(tmp_path, demos=start)
     loop.measure(["group"])
     with loop.study() as study:
-        assert study.spec.sizes == start
+        assert (study.spec.sizes, study.spec.nominal) == (sizes, 5)
         assert tuple(study.spec.sizes) == loop.lab.task.factors, "in the task's order"
         answers = study.snapshot().recommendations(6)
         assert {"auto", "top", "equal", "greedy"} <= set(answers)
@@ -90,13 +91,17 @@ def test_a_start_may_have_other_numbers_for_every_factor(tmp_path: Path) -> None
     with Study.open(tmp_path / "outcomes.db") as after:
         for run in after.runs():
             assert sum(run.demos.values()) == 12 + 6
-            assert all(run.demos[name] >= count for name, count in start.items())
-            assert len(set(after.find_run(run.id).spec.episodes)) == 18
+            assert all(run.demos[name] >= count for name, count in sizes.items())
+            assert len(set(after.find_run(run.id).spec.episodes)) == 5 + 12 + 6
     lines = [line_of(TASK, start, 0, outcome) for outcome in outcomes]
     write_outcomes(tmp_path / "rows.csv", lines)
     assert [line.demos for line in read_outcomes(tmp_path / "rows.csv")] == [start] * 4
     with pytest.raises(InvalidInput, match="must give a number for each of camera_pose, "):
         make_loop(tmp_path / "other", demos={"lighting": 3})
+    path = tmp_path / "rows.csv"
+    path.write_text(path.read_text().replace("lighting:1", "light:1"))
+    with pytest.raises(UnknownFactor, match=r"column demos: .*light"):
+        read_outcomes(path)
 
 
 def test_demonstrations_are_made_by_one_thread(tmp_path: Path) -> None:

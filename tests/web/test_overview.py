@@ -127,7 +127,7 @@ def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None
     assert next_of(client) == "Next: queue trials of the trained policy: fsc sheet evaluate my-study"
     scoring = Scoring.begin(study, [last.id])
     left = scoring.progress().left
-    assert next_of(client) == f'Next: <a href="/score?evaluation=1">score {left} trials more</a>'
+    assert next_of(client) == f'Next: <a href="/score?evaluation=1">score the {left} trials that are left</a>'
     for trial in scoring.trials():
         scoring.score(trial.code, 1.0, "ada", trial.code)
     assert next_of(client) == 'Next: <a href="/score?evaluation=1">finish the evaluation</a>'

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.backends.simulation import DATASET_STRIDE, Lab, evaluation_sizes, policy_config
+from factored_scaling.backends.simulation import DATASET_STRIDE, NOMINAL, Lab, evaluation_sizes, policy_config
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.results import Results
@@ -34,7 +34,7 @@ class LoopSettings:
     """One replicate of the whole procedure."""
 
     task: str
-    # demonstrations at the start: of every factor, or by factor
+    # demonstrations at the start: of every factor, or by factor and under "nominal" those that vary none
     demos: int | Mapping[str, int] = 30
     # curve points per combination
     points: int = 4
@@ -46,12 +46,12 @@ class LoopSettings:
     device: str = "cpu"
 
     def start(self, factors: Sequence[str]) -> dict[str, int]:
-        """Demonstrations of each factor at the start."""
+        """Demonstrations of each factor at the start, and nominal ones where there are any."""
         if isinstance(self.demos, int):
             return dict.fromkeys(factors, self.demos)
-        if set(self.demos) != set(factors):
+        if set(self.demos) - {NOMINAL} != set(factors):
             raise InvalidInput(f"must give a number for each of {', '.join(factors)}", where="demos")
-        return {name: self.demos[name] for name in factors}
+        return {name: self.demos[name] for name in (*factors, NOMINAL) if name in self.demos}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Loop:
                 hint = "give another folder, or the settings it was made with"
                 raise InvalidInput("holds a study with other settings", where=str(self.folder), hint=hint)
             return study
-        episodes = self.lab.collect(spec.sizes, self._first_episode, self._progress)
+        episodes = self.lab.collect(self.start, self._first_episode, self._progress)
         write_study(spec, self.folder / "study.yaml")
         return Study.create(spec, path, Dataset(tuple(episodes)))
 
@@ -171,7 +171,7 @@ class Loop:
     def before(self) -> Result:
         """Measured success of the policy that is trained on all first demonstrations."""
         with self.study() as study:
-            [run] = [run.id for run in study.runs() if run.demos == self.start]
+            [run] = [run.id for run in study.runs() if run.demos == study.spec.sizes]
             return result_of_tallies(study.store.tallies(study.id, [run])[run])
 
     @property
@@ -181,7 +181,8 @@ class Loop:
     def _spec(self, construction: str) -> StudySpec:
         settings = self.settings
         return StudySpec(
-            factors=self.start,
+            factors={name: count for name, count in self.start.items() if name != NOMINAL},
+            nominal=self.start.get(NOMINAL, 0),
             construction=construction,
             points=settings.points,
             first_seed=settings.seed,

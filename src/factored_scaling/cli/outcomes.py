@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FIXED = ("task", "demos", "seed", "budget", "method", "predicted", "score", "trials")
 _COLLECT, _SCORE = "collect:", "score:"
+NOMINAL = "nominal"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class OutcomeLine:
     """One policy trained after a rule's allocation was collected."""
 
     task: str
-    # demonstrations before: of every factor, or by factor where they differ
+    # demonstrations before: of every factor, or by factor (and "nominal") where they differ
     demos: int | Mapping[str, int]
     seed: int
     budget: int
@@ -120,7 +121,7 @@ def _line(row: Mapping[str, str], place: str) -> OutcomeLine:
         parts = [part.rpartition(":") for part in row["demos"].split()]
         demos = dict.fromkeys(factors, 0)
         for name, _, number in parts:
-            if name not in demos:
+            if name not in (*factors, NOMINAL):
                 raise UnknownFactor(name, factors, where=where)
             demos[name] = whole(whole_cell(number, where), where)
         return demos

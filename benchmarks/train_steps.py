@@ -27,6 +27,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the w
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from factored_scaling import machine
@@ -37,15 +38,20 @@ from factored_scaling.policies.windows import DeviceFrames
 
 EPISODES, LENGTH, IMAGE, STATE = 150, 35, 48, 5
 SIDE_BY_SIDE = (1, 2, 4)
-TURNS = 3  # of the policies with and without `prepare_cpu`
+TURNS = 4  # of the policies with and without `prepare_cpu`
 
 
-def frames() -> FrameTable:
-    """As many frames as a study's first training set has."""
-    random = np.random.default_rng(0)
-    count = EPISODES * LENGTH
+def pictures() -> NDArray[np.uint8]:
+    """As many as a study's first training set has."""
+    return np.random.default_rng(0).integers(0, 256, (EPISODES * LENGTH, 1, 3, IMAGE, IMAGE), dtype=np.uint8)
+
+
+def frames(images: NDArray[np.uint8]) -> FrameTable:
+    """The pictures with random states and actions."""
+    random = np.random.default_rng(1)
+    count = len(images)
     return FrameTable(
-        random.integers(0, 256, (count, 1, 3, IMAGE, IMAGE), dtype=np.uint8),
+        images,
         random.random((count, STATE), dtype=np.float32),
         random.random((count, STATE), dtype=np.float32),
         np.arange(EPISODES + 1) * LENGTH,
@@ -55,12 +61,18 @@ def frames() -> FrameTable:
 
 
 def worker(
-    updates: int, seed: int, prepared: bool, barrier: Barrier, seconds: multiprocessing.Queue[tuple[float, float]]
+    images: Path,
+    updates: int,
+    seed: int,
+    prepared: bool,
+    barrier: Barrier,
+    seconds: multiprocessing.Queue[tuple[float, float]],
 ) -> None:
     """Train one policy; report wall-clock and processor seconds from the moment that all are ready."""
     if prepared:
         machine.prepare_cpu("cpu")
-    table, config = frames(), DiffusionConfig.preset("small", updates=updates)
+    # Read from a file, as a study's are: making them here would leave malloc with room that no study's worker has.
+    table, config = frames(np.load(images)), DiffusionConfig.preset("small", updates=updates)
     with tempfile.TemporaryDirectory() as folder:
         train_diffusion(table, DiffusionConfig.preset("small", updates=20), seed, Path(folder) / "warm", ignore)
         barrier.wait()
@@ -77,14 +89,18 @@ def measure(policies: int, updates: int, prepared: bool = True) -> tuple[float, 
     """The slowest worker's wall-clock seconds, and the mean processor seconds of all."""
     context = multiprocessing.get_context("spawn")
     barrier, seconds = context.Barrier(policies), context.Queue()
-    workers = [
-        context.Process(target=worker, args=(updates, seed, prepared, barrier, seconds)) for seed in range(policies)
-    ]
-    for process in workers:
-        process.start()
-    results = [seconds.get() for _ in workers]
-    for process in workers:
-        process.join()
+    with tempfile.TemporaryDirectory() as folder:
+        images = Path(folder) / "images.npy"
+        np.save(images, pictures())
+        workers = [
+            context.Process(target=worker, args=(images, updates, seed, prepared, barrier, seconds))
+            for seed in range(policies)
+        ]
+        for process in workers:
+            process.start()
+        results = [seconds.get() for _ in workers]
+        for process in workers:
+            process.join()
     return max(wall for wall, _ in results), sum(processor for _, processor in results) / policies
 
 
@@ -97,7 +113,7 @@ def ratio(updates: int) -> tuple[float, float]:
 def split(updates: int) -> dict[str, float]:
     """Seconds of one update by what they are spent on, means over `updates`."""
     machine.prepare_cpu("cpu")
-    table, config = frames(), DiffusionConfig.preset("small", updates=updates)
+    table, config = frames(pictures()), DiffusionConfig.preset("small", updates=updates)
     learner = build_learner(DeviceFrames.of(table, "cpu"), torch.from_numpy(table.rows_of(table.ids)), config, seed=0)
     training, policy = Training(learner, config.optimisation), learner.module
     seconds: dict[str, float] = defaultdict(float)

@@ -27,7 +27,7 @@ def prepare_cpu(device: str, most: int = 1) -> None:
 
     At most `most` threads: those that wait for each other on busy cores slow everything, and small networks are as fast
     on one. Freed memory stays with the process: every update allocates the same few megabytes, and fetching them anew
-    from the system takes 15% of its time.
+    from the system takes up to a tenth of its time.
     """
     import torch
 

@@ -181,6 +181,15 @@ def test_the_last_sentence_distinguishes_a_tie_from_the_same_allocation(
     assert verdict(rules, outcomes) == text
 
 
+def test_published_seeds_say_what_chance_explains() -> None:
+    rules = {"auto": 0.8, "equal": 0.75, "greedy": 0.7}
+    outcomes = [(0, outcome_of(Cell(rule, 6), mean, {"a": len(rule)})) for rule, mean in rules.items()]
+    usual = {"auto": Published(0.8, 0.78, 0.82, 8), "equal": Published(0.76, 0.74, 0.78, 8), "greedy": None}
+    said = verdict(rules, outcomes, usual)
+    # 2·√(0.01² + 0.01²)
+    assert said.endswith("by 5.0 points; differences under 2.8 points are within chance (in published seeds).")
+
+
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
     cell = Cell("top", 100)
     lines = [line_of(TASK, 30, seed, outcome_of(cell, mean)) for seed, mean in enumerate((0.5, 0.6, 0.7))]

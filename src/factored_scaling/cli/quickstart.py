@@ -21,6 +21,7 @@ from factored_scaling.model.text import counted
 
 if TYPE_CHECKING:
     from factored_scaling.bench.loop import Loop, LoopSettings, Outcome
+    from factored_scaling.bench.published import Published
     from factored_scaling.cli.outcomes import OutcomeLine
     from factored_scaling.cli.run import Bars
     from factored_scaling.core.trials import Result
@@ -216,6 +217,7 @@ def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
 
 def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequence[OutcomeLine]) -> Path:
     """Print the table and what it means for one budget; returns the path of the plot."""
+    from factored_scaling.bench.published import published
     from factored_scaling.cli.outcomes import outcome_row
     from factored_scaling.report.figures import outcome_figure
     from factored_scaling.report.style import save_figure
@@ -224,22 +226,22 @@ def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequ
     labels = {outcome.cell.strategy: outcome.cell.label for _, outcome in found}
     mine = {rule: [x for x in lines if (x.budget, x.method) == (budget, label)] for rule, label in labels.items()}
     rows = {rule: outcome_row(its, NAMES[rule]) for rule, its in mine.items()}
-    _closing_table(budget, rounds, rows)
+    usual = {rule: published(rounds[0].settings.task, rounds[0].start, budget, rule) for rule in rows}
+    _closing_table(budget, len(rounds), rows, usual)
     means = {rule: row.measured for rule, row in rows.items()}
     print_text(plain_words(statistics.fmean(one.before.overall.mean for one in rounds), means, budget))
-    print_text(verdict(means, found))
+    print_text(verdict(means, found, usual))
     path = folder / (f"outcome-K{budget}.png" if budget != 100 else "outcome.png")
     save_figure(outcome_figure(list(rows.values())), path)
     return path
 
 
-def _closing_table(budget: int, rounds: Sequence[Round], rows: Mapping[str, OutcomeRow]) -> None:
+def _closing_table(
+    budget: int, replicates: int, rows: Mapping[str, OutcomeRow], usual: Mapping[str, Published | None]
+) -> None:
     """Predicted and measured success per rule, beside the published success over many seeds where there is any."""
-    from factored_scaling.bench.published import published
     from factored_scaling.cli.outcomes import brief
 
-    task, start, several = rounds[0].settings.task, rounds[0].start, len(rounds) > 1
-    usual = {rule: published(task, start, budget, rule) for rule in rows}
     columns = {
         "rule": [row.strategy for row in rows.values()],
         "predicted": ["–" if row.predicted is None else percent(row.predicted) for row in rows.values()],
@@ -251,8 +253,8 @@ def _closing_table(budget: int, rounds: Sequence[Round], rows: Mapping[str, Outc
         columns[f"{seeds} published seeds"] = [
             f"{percent(one.mean)} ({100 * one.low:.1f}–{100 * one.high:.1f})" if one else "–" for one in usual.values()
         ]
-    columns["collected" + (" (first seed)" if several else "")] = [brief(row.demos) for row in rows.values()]
-    over = f", means over {len(rounds)} seeds" if several else ""
+    columns["collected" + (" (first seed)" if replicates > 1 else "")] = [brief(row.demos) for row in rows.values()]
+    over = f", means over {replicates} seeds" if replicates > 1 else ""
     cells = list(zip(*columns.values(), strict=True))
     print_table(f"Success after collecting K = {budget} more demonstrations{over}", list(columns), cells)
     if seeds:
@@ -272,28 +274,47 @@ def plain_words(before: float, means: Mapping[str, float], budget: int) -> str:
     )
 
 
-def verdict(means: Mapping[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
-    """How the response model did against the best baseline; a difference that chance explains is called a tie."""
+def verdict(
+    means: Mapping[str, float],
+    outcomes: Sequence[tuple[int, Outcome]],
+    usual: Mapping[str, Published | None] | None = None,
+) -> str:
+    """How the response model did against the best baseline; a difference that chance explains is called a tie.
+
+    Chance is what published seeds show, in `usual`; without them, trials and the model's training noise.
+    """
     rival = max((name for name in BASELINES if name in means), key=lambda name: means[name])
     allocations = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
     seeds = {seed for seed, _ in outcomes}
     alike = [seed for seed in seeds if allocations[seed, "auto"] == allocations[seed, "equal"]]
+    compared = _compared(means, rival, outcomes, usual or {})
     if not alike:
-        return _compared(means, rival, outcomes)
+        return compared
     same = f"The response model split the budget {evenly(allocations[alike[0], 'equal'])}, as Equal does"
     if len(alike) < len(seeds):
-        return f"{same}, with {len(alike)} of {len(seeds)} seeds. {_compared(means, rival, outcomes)}"
-    return f"{same}." if rival == "equal" else f"{same}. {_compared(means, rival, outcomes)}"
+        return f"{same}, with {len(alike)} of {len(seeds)} seeds. {compared}"
+    return f"{same}." if rival == "equal" else f"{same}. {compared}"
 
 
-def _compared(means: Mapping[str, float], rival: str, outcomes: Sequence[tuple[int, Outcome]]) -> str:
+def _compared(
+    means: Mapping[str, float],
+    rival: str,
+    outcomes: Sequence[tuple[int, Outcome]],
+    usual: Mapping[str, Published | None],
+) -> str:
     gap = means["auto"] - means[rival]
     ours = [outcome for _, outcome in outcomes if outcome.cell.strategy == "auto"]
-    trials = sum(outcome.result.overall.trials for outcome in ours)
-    noise = statistics.fmean(o.recommendation.summary.noise.mean if o.recommendation.summary else 0.0 for o in ours)
-    # two standard errors of a difference: of two shares of trials, and of two trainings per seed
-    error = 2 * (2 * (0.25 / trials + noise**2 / len(ours))) ** 0.5
-    chance = f"differences under {100 * error:.1f} points are within chance (trials and training noise)"
+    known = [one for one in (usual.get("auto"), usual.get(rival)) if one is not None]
+    if len(known) == 2:
+        variance = sum(((one.high - one.low) / 4) ** 2 for one in known)
+        source = "in published seeds"
+    else:
+        trials = statistics.fmean(outcome.result.overall.trials for outcome in ours)
+        noise = statistics.fmean(o.recommendation.summary.noise.mean if o.recommendation.summary else 0.0 for o in ours)
+        variance = 2 * (0.25 / trials + noise**2)  # of two shares of trials, and of two trainings
+        source = "trials and training noise"
+    error = 2 * (variance / len(ours)) ** 0.5
+    chance = f"differences under {100 * error:.1f} points are within chance ({source})"
     best = f"the best baseline, {NAMES[rival]}"
     if abs(gap) < error:
         return f"A tie: the response model and {best}, are {100 * abs(gap):.1f} points apart; {chance}."

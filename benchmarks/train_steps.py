@@ -3,8 +3,7 @@
     python benchmarks/train_steps.py [--updates N] [--output FILE.md]
 
 Every policy is a process of its own with one thread, as a study's workers are. The frames are random: the speed does
-not depend on what they show. One policy is also trained without `prepare_cpu`, in turns with one that has it, so that
-both meet the same load. Prints Markdown tables with machine and date.
+not depend on what they show. Prints Markdown tables with machine and date.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the w
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from factored_scaling import machine
@@ -38,20 +36,14 @@ from factored_scaling.policies.windows import DeviceFrames
 
 EPISODES, LENGTH, IMAGE, STATE = 150, 35, 48, 5
 SIDE_BY_SIDE = (1, 2, 4)
-TURNS = 4  # of the policies with and without `prepare_cpu`
 
 
-def pictures() -> NDArray[np.uint8]:
-    """As many as a study's first training set has."""
-    return np.random.default_rng(0).integers(0, 256, (EPISODES * LENGTH, 1, 3, IMAGE, IMAGE), dtype=np.uint8)
-
-
-def frames(images: NDArray[np.uint8]) -> FrameTable:
-    """The pictures with random states and actions."""
-    random = np.random.default_rng(1)
-    count = len(images)
+def frames() -> FrameTable:
+    """As many frames as a study's first training set has."""
+    random = np.random.default_rng(0)
+    count = EPISODES * LENGTH
     return FrameTable(
-        images,
+        random.integers(0, 256, (count, 1, 3, IMAGE, IMAGE), dtype=np.uint8),
         random.random((count, STATE), dtype=np.float32),
         random.random((count, STATE), dtype=np.float32),
         np.arange(EPISODES + 1) * LENGTH,
@@ -60,19 +52,10 @@ def frames(images: NDArray[np.uint8]) -> FrameTable:
     )
 
 
-def worker(
-    images: Path,
-    updates: int,
-    seed: int,
-    prepared: bool,
-    barrier: Barrier,
-    seconds: multiprocessing.Queue[tuple[float, float]],
-) -> None:
+def worker(updates: int, seed: int, barrier: Barrier, seconds: multiprocessing.Queue[tuple[float, float]]) -> None:
     """Train one policy; report wall-clock and processor seconds from the moment that all are ready."""
-    if prepared:
-        machine.prepare_cpu("cpu")
-    # Read from a file, as a study's are: making them here would leave malloc with room that no study's worker has.
-    table, config = frames(np.load(images)), DiffusionConfig.preset("small", updates=updates)
+    machine.prepare_cpu("cpu")
+    table, config = frames(), DiffusionConfig.preset("small", updates=updates)
     with tempfile.TemporaryDirectory() as folder:
         train_diffusion(table, DiffusionConfig.preset("small", updates=20), seed, Path(folder) / "warm", ignore)
         barrier.wait()
@@ -85,35 +68,23 @@ def ignore(done: int, total: int, note: str = "") -> None:
     """No progress is shown while time is measured."""
 
 
-def measure(policies: int, updates: int, prepared: bool = True) -> tuple[float, float]:
+def measure(policies: int, updates: int) -> tuple[float, float]:
     """The slowest worker's wall-clock seconds, and the mean processor seconds of all."""
     context = multiprocessing.get_context("spawn")
     barrier, seconds = context.Barrier(policies), context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        images = Path(folder) / "images.npy"
-        np.save(images, pictures())
-        workers = [
-            context.Process(target=worker, args=(images, updates, seed, prepared, barrier, seconds))
-            for seed in range(policies)
-        ]
-        for process in workers:
-            process.start()
-        results = [seconds.get() for _ in workers]
-        for process in workers:
-            process.join()
+    workers = [context.Process(target=worker, args=(updates, seed, barrier, seconds)) for seed in range(policies)]
+    for process in workers:
+        process.start()
+    results = [seconds.get() for _ in workers]
+    for process in workers:
+        process.join()
     return max(wall for wall, _ in results), sum(processor for _, processor in results) / policies
-
-
-def ratio(updates: int) -> tuple[float, float]:
-    """Processor seconds per update without and with `prepare_cpu`, the best of some turns."""
-    turns = [(measure(1, updates, prepared=False)[1], measure(1, updates)[1]) for _ in range(TURNS)]
-    return min(without for without, _ in turns) / updates, min(prepared for _, prepared in turns) / updates
 
 
 def split(updates: int) -> dict[str, float]:
     """Seconds of one update by what they are spent on, means over `updates`."""
     machine.prepare_cpu("cpu")
-    table, config = frames(pictures()), DiffusionConfig.preset("small", updates=updates)
+    table, config = frames(), DiffusionConfig.preset("small", updates=updates)
     learner = build_learner(DeviceFrames.of(table, "cpu"), torch.from_numpy(table.rows_of(table.ids)), config, seed=0)
     training, policy = Training(learner, config.optimisation), learner.module
     seconds: dict[str, float] = defaultdict(float)
@@ -158,13 +129,7 @@ def split(updates: int) -> dict[str, float]:
     return {name: value / updates for name, value in seconds.items()}
 
 
-def report(
-    updates: int,
-    rows: Sequence[tuple[int, float, float]],
-    ways: tuple[float, float],
-    parts: dict[str, float],
-    load: float,
-) -> str:
+def report(updates: int, rows: Sequence[tuple[int, float, float]], parts: dict[str, float], load: float) -> str:
     """The table as Markdown; `load` is the machine's before anything was measured."""
     lines = [
         "# Training steps per second, small preset",
@@ -183,12 +148,7 @@ def report(
         f"| {policies} | {updates / wall:.1f} | {policies * updates / wall:.1f} | {processor / updates * 1000:.1f} |"
         for policies, wall, processor in rows
     ]
-    before, after = ways
     lines += [
-        "",
-        f"Without `prepare_cpu` (freed memory goes back to the system and is fetched anew): {1000 * before:.1f} ms of "
-        f"processor time per update, with it {1000 * after:.1f} ms: {before / after:.2f} times as fast. One policy, "
-        f"the best of {TURNS} turns each.",
         "",
         "| part of an update | ms | share |",
         "|---|---|---|",
@@ -196,7 +156,10 @@ def report(
     whole = sum(parts.values())
     lines += [f"| {name} | {1000 * value:.2f} | {value / whole:.0%} |" for name, value in parts.items()]
     if load > 0.5:
-        lines += ["", "Other work shared the cores meanwhile: of these numbers only the last column is to be compared."]
+        lines += [
+            "",
+            "Other work shared the cores meanwhile: compare the last columns only.",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -208,7 +171,7 @@ def main() -> None:
     options = parser.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     rows = [(n, *measure(n, options.updates)) for n in SIDE_BY_SIDE]
-    text = report(options.updates, rows, ratio(options.updates), split(options.updates), load)
+    text = report(options.updates, rows, split(options.updates), load)
     print(text, end="")
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,8 @@ def prepare_cpu(device: str, most: int = 1) -> None:
     """Prepare this process to compute on a CPU; does nothing when `device` is another one.
 
     At most `most` threads: those that wait for each other on busy cores slow everything, and small networks are as fast
-    on one. Freed memory stays with the process: every update allocates the same few megabytes, and fetching them anew
-    from the system takes up to a tenth of its time.
+    on one. Freed memory stays with the process: every update allocates the same few megabytes, and a process that
+    trains its first policy would fetch them anew from the system each time.
     """
     import torch
 

@@ -66,14 +66,14 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from factored_scaling.backends.simulation import Lab, policy_config
-    from factored_scaling.machine import limit_threads
+    from factored_scaling.machine import prepare_cpu
     from factored_scaling.policies.many import Job, train_many
 
     recipes: dict[str, dict[str, Any]] = json.loads(options.recipes.read_text())
     if options.only:
         recipes = {name: recipes[name] for name in options.only}
     done = {row["recipe"] for row in _rows(options.out)}
-    limit_threads(options.device)
+    prepare_cpu(options.device)
     lab = Lab(options.task, options.work, options.device, options.image_size)
     candidates = {
         name: [

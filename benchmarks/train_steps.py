@@ -1,9 +1,9 @@
-"""Training steps per second of the small policy: one alone, and two and four side by side.
+"""Training steps per second of the small policy: one alone, two and four side by side; and where an update's time goes.
 
     python benchmarks/train_steps.py [--updates N] [--output FILE.md]
 
 Every policy is a process of its own with one thread, as a study's workers are. The frames are random: the speed does
-not depend on what they show. Prints a Markdown table with machine and date.
+not depend on what they show. Prints Markdown tables with machine and date.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from factored_scaling import machine
 from factored_scaling.data.frames import FrameTable
-from factored_scaling.policies.diffusion import DiffusionConfig, train_diffusion
+from factored_scaling.policies.diffusion import DiffusionConfig, build_learner, train_diffusion
+from factored_scaling.policies.training import Training
+from factored_scaling.policies.windows import DeviceFrames
 
 EPISODES, LENGTH, IMAGE, STATE = 150, 35, 48, 5
 SIDE_BY_SIDE = (1, 2, 4)
@@ -48,7 +54,7 @@ def frames() -> FrameTable:
 
 def worker(updates: int, seed: int, barrier: Barrier, seconds: multiprocessing.Queue[tuple[float, float]]) -> None:
     """Train one policy; report wall-clock and processor seconds from the moment that all are ready."""
-    torch.set_num_threads(1)
+    machine.prepare_cpu("cpu")
     table, config = frames(), DiffusionConfig.preset("small", updates=updates)
     with tempfile.TemporaryDirectory() as folder:
         train_diffusion(table, DiffusionConfig.preset("small", updates=20), seed, Path(folder) / "warm", ignore)
@@ -75,7 +81,55 @@ def measure(policies: int, updates: int) -> tuple[float, float]:
     return max(wall for wall, _ in results), sum(processor for _, processor in results) / policies
 
 
-def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) -> str:
+def split(updates: int) -> dict[str, float]:
+    """Seconds of one update by what they are spent on, means over `updates`."""
+    machine.prepare_cpu("cpu")
+    table, config = frames(), DiffusionConfig.preset("small", updates=updates)
+    learner = build_learner(DeviceFrames.of(table, "cpu"), torch.from_numpy(table.rows_of(table.ids)), config, seed=0)
+    training, policy = Training(learner, config.optimisation), learner.module
+    seconds: dict[str, float] = defaultdict(float)
+    reached: list[float] = []  # when the gradient has passed the U-Net
+
+    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **keywords: Any) -> Any:
+            began = time.perf_counter()
+            result = work(*args, **keywords)
+            seconds[name] += time.perf_counter() - began
+            return result
+
+        return run
+
+    def backward(loss: Tensor, plain: Callable[[Tensor], None] = Tensor.backward) -> None:
+        began = time.perf_counter()
+        plain(loss)
+        seconds["U-Net, backward"] += reached[-1] - began
+        seconds["encoder, backward"] += time.perf_counter() - reached[-1]
+
+    def observe(images: Tensor, state: Tensor, plain: Callable[..., Tensor] = policy.observe) -> Tensor:
+        condition: Tensor = timed("encoder, forward", plain)(images, state)
+        condition.register_hook(lambda _: reached.append(time.perf_counter()))  # type: ignore[no-untyped-call]
+        return condition
+
+    with (
+        patch.object(learner, "draw", timed("random numbers", learner.draw)),
+        patch.object(learner, "jitter", timed("colour jitter", learner.jitter)),
+        patch.object(policy, "observe", observe),
+        patch.object(policy.unet, "forward", timed("U-Net, forward", policy.unet.forward)),
+        patch.object(Tensor, "backward", backward),
+        patch.object(nn.utils, "clip_grad_norm_", timed("gradient's norm", nn.utils.clip_grad_norm_)),
+        patch.object(training.optimiser, "step", timed("AdamW", training.optimiser.step)),
+    ):
+        for number in range(updates + 20):
+            if number == 20:  # the first ones are slower
+                seconds.clear()
+                began = time.perf_counter()
+            training.update()
+        whole = time.perf_counter() - began
+    seconds["the rest (windows, averages, …)"] = whole - sum(seconds.values())
+    return {name: value / updates for name, value in seconds.items()}
+
+
+def report(updates: int, rows: Sequence[tuple[int, float, float]], parts: dict[str, float], load: float) -> str:
     """The table as Markdown; `load` is the machine's before anything was measured."""
     lines = [
         "# Training steps per second, small preset",
@@ -94,8 +148,18 @@ def report(updates: int, rows: Sequence[tuple[int, float, float]], load: float) 
         f"| {policies} | {updates / wall:.1f} | {policies * updates / wall:.1f} | {processor / updates * 1000:.1f} |"
         for policies, wall, processor in rows
     ]
+    lines += [
+        "",
+        "| part of an update | ms | share |",
+        "|---|---|---|",
+    ]
+    whole = sum(parts.values())
+    lines += [f"| {name} | {1000 * value:.2f} | {value / whole:.0%} |" for name, value in parts.items()]
     if load > 0.5:
-        lines += ["", "Other work shared the cores meanwhile: of these numbers only the last column is to be compared."]
+        lines += [
+            "",
+            "Other work shared the cores meanwhile: compare the last columns only.",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -106,7 +170,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    text = report(options.updates, [(n, *measure(n, options.updates)) for n in SIDE_BY_SIDE], load)
+    rows = [(n, *measure(n, options.updates)) for n in SIDE_BY_SIDE]
+    text = report(options.updates, rows, split(options.updates), load)
     print(text, end="")
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ from factored_scaling.core.trials import Result, Trial, result_of
 from factored_scaling.errors import FscError
 from factored_scaling.io.tables import table_csv
 from factored_scaling.io.text import read_json, read_table, write_text
-from factored_scaling.machine import limit_threads
+from factored_scaling.machine import prepare_cpu
 from factored_scaling.model.posterior import fit_posterior
 from factored_scaling.model.recommend import recommend
 from factored_scaling.model.summary import compare
@@ -94,7 +94,7 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopping", True))
         threading.Thread(target=_end_with_parent, daemon=True).start()
         os.environ["FSC_SIM_PROCESSES"] = str(max(1, (os.cpu_count() or 1) // options.workers))
-        limit_threads(options.device)
+        prepare_cpu(options.device)
         self.lab = Lab(options.task, options.work, options.device, options.image_size)
 
     def watch(self, done: int, total: int, note: str = "") -> None:

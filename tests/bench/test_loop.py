@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 
 from factored_scaling.backends.simulation import Lab
 from factored_scaling.bench.loop import Cell, Loop, LoopSettings, Outcome, Stop
+from factored_scaling.bench.published import Published, published
 from factored_scaling.cli import main
 from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, read_outcomes, write_outcomes
-from factored_scaling.cli.quickstart import verdict
+from factored_scaling.cli.quickstart import Round, show_outcome, verdict
 from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.trials import Result, Score, wilson
-from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName
 from factored_scaling.runner.run import RunSummary, run_study
 from factored_scaling.study import Study
 
@@ -41,7 +43,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_loop(folder: Path, **changes: Any) -> Loop:
     torch.set_num_threads(1)
     settings: dict[str, Any] = {"policy": POLICY, "evaluation": {"settings": 1, "initial_states": 2}, "remix": REMIX}
-    return Loop(folder, LoopSettings(TASK, 2, 2, **(settings | changes)), silent)
+    return Loop(folder, LoopSettings(TASK, **({"demos": 2, "points": 2} | settings | changes)), silent)
 
 
 @pytest.mark.slow
@@ -71,6 +73,47 @@ def test_every_rule_gets_what_it_ordered(tmp_path: Path) -> None:
         assert len(after.runs()) == before + 1
 
 
+@pytest.mark.slow
+def test_a_start_may_have_other_numbers_for_every_factor(tmp_path: Path) -> None:
+    sizes = {"lighting": 1, "camera_pose": 4, "distractor": 2, "table_texture": 3, "background": 2}
+    start = {**sizes, "nominal": 5}
+    loop = make_loop(tmp_path, demos=start)
+    loop.measure(["group"])
+    with loop.study() as study:
+        assert (study.spec.sizes, study.spec.nominal) == (sizes, 5)
+        assert tuple(study.spec.sizes) == loop.lab.task.factors, "in the task's order"
+        answers = study.snapshot().recommendations(6)
+        assert {"auto", "top", "equal", "greedy"} <= set(answers)
+    cells = [Cell(strategy, 6) for strategy in ("auto", "top", "equal", "greedy")]
+    outcomes = loop.outcomes(cells)
+    assert all(0 <= outcome.result.overall.mean <= 1 for outcome in outcomes)
+    assert loop.before().overall.trials == 5 * 1 * 2
+    with Study.open(tmp_path / "outcomes.db") as after:
+        for run in after.runs():
+            assert sum(run.demos.values()) == 12 + 6
+            assert all(run.demos[name] >= count for name, count in sizes.items())
+            assert len(set(after.find_run(run.id).spec.episodes)) == 5 + 12 + 6
+    lines = [line_of(TASK, start, 0, outcome) for outcome in outcomes]
+    write_outcomes(tmp_path / "rows.csv", lines)
+    assert [line.demos for line in read_outcomes(tmp_path / "rows.csv")] == [start] * 4
+    with pytest.raises(InvalidInput, match="must give a number for each of camera_pose, "):
+        make_loop(tmp_path / "other", demos={"lighting": 3})
+    path = tmp_path / "rows.csv"
+    path.write_text(path.read_text().replace("lighting:1", "light:1"))
+    with pytest.raises(UnknownFactor, match=r"column demos: .*light"):
+        read_outcomes(path)
+
+
+def test_demonstrations_are_made_by_one_thread(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # on busy cores they wait for each other: 14 times the processor time was measured
+        Loop(tmp_path, LoopSettings(TASK, 2), silent)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_replicates_differ_in_demonstrations_and_weights(tmp_path: Path) -> None:
     first, second = (make_loop(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     with first.study() as one, second.study() as two:
@@ -92,8 +135,13 @@ def test_a_stop_is_passed_on_and_wrong_settings_are_told(tmp_path: Path, monkeyp
 
 def outcome_of(cell: Cell, mean: float, allocation: dict[str, int] | None = None) -> Outcome:
     score = Score(mean, 100, wilson(mean, 100))
-    answer: Any = type("Answer", (), {"allocation": allocation or {"a": 3}})()
+    noise = type("Summary", (), {"noise": type("Noise", (), {"mean": 0.03})})
+    answer: Any = type("Answer", (), {"allocation": allocation or {"a": 3}, "summary": noise})()
     return Outcome(cell, answer, 0.5, Result(score, {("a",): score}))
+
+
+# two standard errors of a difference: √(2·(0.25/100 + 0.03²)) with one seed
+CHANCE = "differences under 16.5 points are within chance (trials and training noise)"
 
 
 @pytest.mark.parametrize(
@@ -105,18 +153,19 @@ def outcome_of(cell: Cell, mean: float, allocation: dict[str, int] | None = None
             [{"a": 3, "b": 3}],
             (0.5, 0.5, 0.9, 0.4),
             "The response model split the budget evenly, as Equal does. "
-            "The response model did not win: Greedy was 40.0 points better.",
+            f"The response model did not win: Greedy was 40.0 points better; {CHANCE}.",
         ),
         (
             [{"a": 3, "b": 3}, {"a": 6, "b": 0}],
             (0.9, 0.5, 0.4, 0.4),
             "The response model split the budget evenly, as Equal does, with 1 of 2 seeds. "
-            "The response model beat the best baseline, Equal, by 40.0 points.",
+            "The response model beat the best baseline, Equal, by 40.0 points; "
+            "differences under 11.7 points are within chance (trials and training noise).",
         ),
         (
             [{"a": 6, "b": 0}],
             (0.52, 0.5, 0.4, 0.4),
-            "The response model and the best baseline, Equal, are less than 14.1 points apart: a tie.",
+            f"A tie: the response model and the best baseline, Equal, are 2.0 points apart; {CHANCE}.",
         ),
     ],
 )
@@ -130,6 +179,15 @@ def test_the_last_sentence_distinguishes_a_tie_from_the_same_allocation(
         for rule, mean in rules.items()
     ]
     assert verdict(rules, outcomes) == text
+
+
+def test_published_seeds_say_what_chance_explains() -> None:
+    rules = {"auto": 0.8, "equal": 0.75, "greedy": 0.7}
+    outcomes = [(0, outcome_of(Cell(rule, 6), mean, {"a": len(rule)})) for rule, mean in rules.items()]
+    usual = {"auto": Published(0.8, 0.78, 0.82, 8), "equal": Published(0.76, 0.74, 0.78, 8), "greedy": None}
+    said = verdict(rules, outcomes, usual)
+    # 2·√(0.01² + 0.01²)
+    assert said.endswith("by 5.0 points; differences under 2.8 points are within chance (in published seeds).")
 
 
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
@@ -216,10 +274,45 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
             main(["quickstart", "--tiny", "--folder", str(tmp_path / "q"), "--workers", "2"])
         assert ended.value.code == 0
         printed = capsys.readouterr().out
-        assert "After collecting K = 100 more demonstrations" in printed
-        verdict = printed[printed.index("Re-Mix", printed.index("After collecting")) :]
-        assert "The response model" in verdict  # how it did against the best baseline
-        assert f"fsc serve {tmp_path / 'q'}" in verdict
+        assert "Success after collecting K = 100 more demonstrations" in printed
+        assert "published seeds" not in printed, "nothing is published for this start"
+        closing = printed[printed.index("In scenes that no demonstration showed") :]
+        assert "The response model" in closing  # how it did against the best baseline
+        assert f"fsc serve {tmp_path / 'q'}" in closing
+        assert str(tmp_path / "q" / "outcome.png") in closing
+    assert (tmp_path / "q" / "outcome.png").stat().st_size > 1000
     page = (tmp_path / "q" / "report.html").read_text()
-    assert "Re-Mix" in page
-    assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 7
+    assert "Greedy" in page
+    assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 5
+
+
+def test_published_success_holds_for_its_task_start_and_budget_only(tmp_path: Path) -> None:
+    path, start = tmp_path / "published.json", {"a": 5, "b": 60}
+    assert published(TASK, start, 100, "auto", path) is None
+    rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
+    path.write_text(json.dumps([{"task": TASK, "start": start, "budget": 100, "seeds": 8, "rules": rules}]))
+    assert published(TASK, start, 100, "auto", path) == Published(0.81, 0.77, 0.85, 8)
+    for task, demos, budget, rule in (
+        ("tabletop/insert", start, 100, "auto"),
+        (TASK, {"a": 5, "b": 5}, 100, "auto"),
+        (TASK, start, 20, "auto"),
+        (TASK, start, 100, "equal"),
+    ):
+        assert published(task, demos, budget, rule, path) is None
+
+
+def test_the_closing_table_shows_published_seeds_where_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = [outcome_of(Cell(rule, 100), 0.8) for rule in ("auto", "top", "equal", "greedy")]
+    rounds = [Round(LoopSettings(TASK, 3), {"a": 3}, outcomes[0].result, outcomes)]
+    lines = [line_of(TASK, 3, 0, outcome) for outcome in outcomes]
+    rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
+    tables = tmp_path / "published.json"
+    tables.write_text(json.dumps([{"task": TASK, "start": {"a": 3}, "budget": 100, "seeds": 8, "rules": rules}]))
+    monkeypatch.setattr("factored_scaling.bench.published.TABLES", tables)
+    assert show_outcome(tmp_path, 100, rounds, lines) == tmp_path / "outcome.png"
+    printed = capsys.readouterr().out
+    assert "8 published seeds" in printed
+    assert "81.0% (77.0–85.0)" in printed
+    assert "succeeded in 80 of 100 trials at the start, in 80 after 100 more" in printed

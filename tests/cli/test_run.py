@@ -96,6 +96,34 @@ def test_time_left_counts_only_the_work_since_the_command_was_given(
     assert "run 7 done (7 of 10)" in capsys.readouterr().err
 
 
+def test_time_left_includes_a_later_step_and_starts_anew_with_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("factored_scaling.cli.run._now", lambda: now)
+    with Bars() as bars:
+        bars.later = 2
+        bars.hear(Started(0, 2, 1))
+        bars.hear(RunProgress("train", (1,), 0, 10))
+        now = 60.0
+        bars.hear(RunEnded(1, "done"))
+        assert bars.seconds_left() == 180.0
+        bars.hear(RunProgress("train", (2,), 0, 10))
+        now = 120.0
+        bars.hear(RunEnded(2, "done"))
+        assert bars.seconds_left() == 120.0
+        bars.later = 0
+        bars.hear(Started(0, 2, 1))  # of another study
+        assert bars.seconds_left() is None
+        bars.hear(RunProgress("train", (1,), 0, 10))
+        now = 240.0
+        bars.hear(RunEnded(1, "done"))
+        assert bars.seconds_left() == 120.0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "run 1 done (1 of 2; 3:00 left in all)"
+    assert lines[-1] == "run 1 done (1 of 2; 2:00 left)"
+
+
 @pytest.mark.slow
 def test_the_command_trains_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make_study(tmp_path).close()

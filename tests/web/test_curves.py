@@ -101,7 +101,10 @@ def test_without_scores_the_page_says_what_is_missing(client: TestClient) -> Non
     assert "There are no curves yet." in page.text
     assert "controls" not in page.text
     assert "curves.js" not in page.text, "nothing asks for curves that do not exist"
-    assert "<form" in client.get("/curves?strategy=top").text, "one can go back to auto"
+    for strategy in ("top", "greedy"):
+        other = client.get(f"/curves?strategy={strategy}").text
+        assert "They appear when the first policy is measured." in other, "one sentence, whatever the strategy"
+        assert "<form" in other, "one can go back to auto"
     answer = client.get("/curves.json")
     assert answer.status_code == 409
     assert "needs scores" in answer.json()["error"]

@@ -138,7 +138,7 @@ def test_the_page_counts_runs_by_state_and_gives_reasons(study: Study, client: T
 def next_of(client: TestClient) -> str:
     found = re.search(r'<p class="next">(.*?)</p>', client.get("/").text)
     assert found is not None
-    return html.unescape(re.sub(r"</?(b|code)>", "", found[1]))
+    return html.unescape(re.sub(r"</?(b|code|span)( class=\"command\")?>", "", found[1]))
 
 
 def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None:
@@ -156,7 +156,7 @@ def test_the_page_says_what_to_do_next(study: Study, client: TestClient) -> None
     assert next_of(client) == "Next: queue trials of the trained policy: fsc sheet evaluate my-study"
     scoring = Scoring.begin(study, [last.id])
     left = scoring.progress().left
-    assert next_of(client) == f'Next: <a href="/score?evaluation=1">score {left} trials more</a>'
+    assert next_of(client) == f'Next: <a href="/score?evaluation=1">score the {left} trials that are left</a>'
     for trial in scoring.trials():
         scoring.score(trial.code, 1.0, "ada", trial.code)
     assert next_of(client) == 'Next: <a href="/score?evaluation=1">finish the evaluation</a>'

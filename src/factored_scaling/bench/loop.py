@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.backends.simulation import DATASET_STRIDE, Lab, evaluation_sizes, policy_config
+from factored_scaling.backends.simulation import DATASET_STRIDE, NOMINAL, Lab, evaluation_sizes, policy_config
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.results import Results
@@ -20,7 +20,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Result, result_of_tallies
 from factored_scaling.errors import InvalidInput
 from factored_scaling.io.files import write_study
-from factored_scaling.machine import limit_threads
+from factored_scaling.machine import prepare_cpu
 from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.model.summary import compare
 from factored_scaling.progress import Progress
@@ -34,8 +34,8 @@ class LoopSettings:
     """One replicate of the whole procedure."""
 
     task: str
-    # demonstrations per factor at the start
-    demos: int = 30
+    # demonstrations at the start: of every factor, or by factor and under "nominal" those that vary none
+    demos: int | Mapping[str, int] = 30
     # curve points per combination
     points: int = 4
     # which demonstrations are drawn, and with which seed policies are trained
@@ -44,6 +44,14 @@ class LoopSettings:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     remix: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
+
+    def start(self, factors: Sequence[str]) -> dict[str, int]:
+        """Demonstrations of each factor at the start, and nominal ones where there are any."""
+        if isinstance(self.demos, int):
+            return dict.fromkeys(factors, self.demos)
+        if set(self.demos) - {NOMINAL} != set(factors):
+            raise InvalidInput(f"must give a number for each of {', '.join(factors)}", where="demos")
+        return {name: self.demos[name] for name in (*factors, NOMINAL) if name in self.demos}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,8 @@ class Loop:
         self._on_event = on_event
         policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
+        self.start = settings.start(self.lab.task.factors)
+        prepare_cpu(settings.device)  # demonstrations are made here
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
     def study(self, construction: str = "group") -> Study:
@@ -111,7 +121,7 @@ class Loop:
                 hint = "give another folder, or the settings it was made with"
                 raise InvalidInput("holds a study with other settings", where=str(self.folder), hint=hint)
             return study
-        episodes = self.lab.collect(spec.sizes, self._first_episode, self._progress)
+        episodes = self.lab.collect(self.start, self._first_episode, self._progress)
         write_study(spec, self.folder / "study.yaml")
         return Study.create(spec, path, Dataset(tuple(episodes)))
 
@@ -138,7 +148,7 @@ class Loop:
             now = study.snapshot()
             first, spec = study.dataset, now.spec
         most = {name: max(answer.allocation[name] for answer, _, _ in answers) for name in spec.names}
-        start = self._first_episode + self.settings.demos
+        start = self._first_episode + max(self.start.values())
         new = self.lab.collect(most, start, self._progress)
         pool = first.extended(new)
         with self._outcome_study(spec, pool, most) as after:
@@ -158,6 +168,12 @@ class Loop:
             for cell, (answer, _, _) in zip(cells, answers, strict=True)
         ]
 
+    def before(self) -> Result:
+        """Measured success of the policy that is trained on all first demonstrations."""
+        with self.study() as study:
+            [run] = [run.id for run in study.runs() if run.demos == study.spec.sizes]
+            return result_of_tallies(study.store.tallies(study.id, [run])[run])
+
     @property
     def _first_episode(self) -> int:
         return self.settings.seed * DATASET_STRIDE
@@ -165,7 +181,8 @@ class Loop:
     def _spec(self, construction: str) -> StudySpec:
         settings = self.settings
         return StudySpec(
-            factors=dict.fromkeys(self.lab.task.factors, settings.demos),
+            factors={name: count for name, count in self.start.items() if name != NOMINAL},
+            nominal=self.start.get(NOMINAL, 0),
             construction=construction,
             points=settings.points,
             first_seed=settings.seed,
@@ -201,7 +218,6 @@ class Loop:
         if weights is None:
             from factored_scaling.policies.remix import plot_trajectory
 
-            limit_threads(self.lab.device)
             ids = [episode.id for episode in study.dataset.episodes]
             seed, folder = self.settings.seed, self.folder / "remix"
             learned = self.lab.remix(ids, self.settings.remix, seed, folder, self._progress)

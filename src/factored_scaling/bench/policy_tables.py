@@ -31,7 +31,7 @@ from factored_scaling.io.atomic import write_whole
 from factored_scaling.io.tables import check_columns, csv_table, whole_cell
 from factored_scaling.io.text import read_json, read_text
 from factored_scaling.io.text import read_table as read_rows
-from factored_scaling.machine import limit_threads
+from factored_scaling.machine import prepare_cpu
 from factored_scaling.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -359,7 +359,7 @@ _group: _Group | None = None  # of a process that `_in_processes` started
 
 def _start_process(settings: TableSettings, work: Path, device: str, at_once: int) -> None:
     global _group
-    limit_threads(device)
+    prepare_cpu(device)
     _group = _Group(settings, work, device, at_once)
 
 

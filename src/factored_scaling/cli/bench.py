@@ -152,13 +152,13 @@ def table_command(
     fsc bench table tabletop/pick-place tables/pick-place --start 10 --policies 200 --device cuda
     """
     from factored_scaling.bench.policy_tables import TableSettings, build_table, design_table
-    from factored_scaling.machine import limit_threads, processor
+    from factored_scaling.machine import prepare_cpu, processor
     from factored_scaling.policies.capacity import check_device
     from factored_scaling.sim import load_task
     from factored_scaling.version import __version__
 
     check_device(device)
-    limit_threads(device)
+    prepare_cpu(device)
     settings = TableSettings(task, _json_object(policy, "--policy"), {"initial_states": states}, pool)
     compositions = design_table(load_task(task).factors, start, policies, seed)
     made = {"version": __version__, "machine": processor(), "date": datetime.date.today().isoformat()}

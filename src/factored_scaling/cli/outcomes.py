@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from factored_scaling.core.checks import whole
 from factored_scaling.core.trials import wilson
+from factored_scaling.errors import UnknownFactor
 from factored_scaling.io.tables import check_columns, share_cell, table_csv, whole_cell
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FIXED = ("task", "demos", "seed", "budget", "method", "predicted", "score", "trials")
 _COLLECT, _SCORE = "collect:", "score:"
+NOMINAL = "nominal"
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class OutcomeLine:
     """One policy trained after a rule's allocation was collected."""
 
     task: str
-    # demonstrations per factor before
-    demos: int
+    # demonstrations before: of every factor, or by factor (and "nominal") where they differ
+    demos: int | Mapping[str, int]
     seed: int
     budget: int
     method: str
@@ -38,7 +40,7 @@ class OutcomeLine:
     by_factor: Mapping[str, float]
 
 
-def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
+def line_of(task: str, demos: int | Mapping[str, int], seed: int, outcome: Outcome) -> OutcomeLine:
     """The outcome of one loop as a row."""
     overall, allocation = outcome.result.overall, outcome.recommendation.allocation
     by_factor = {name: outcome.result.by_factor[(name,)].mean for name in allocation}
@@ -56,6 +58,11 @@ def line_of(task: str, demos: int, seed: int, outcome: Outcome) -> OutcomeLine:
     )
 
 
+def brief(demos: Mapping[str, int]) -> str:
+    """'camera_pose:50 lighting:50'."""
+    return " ".join(f"{name}:{count}" for name, count in demos.items() if count)
+
+
 def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
     """Every outcome of every seed as one CSV row, with the score on each factor's own trials."""
     from factored_scaling.io.text import write_text
@@ -66,7 +73,7 @@ def write_outcomes(path: Path, lines: Sequence[OutcomeLine]) -> None:
         predicted = "" if line.predicted is None else f"{line.predicted:.4f}"
         fixed = [
             line.task,
-            line.demos,
+            line.demos if isinstance(line.demos, int) else brief(line.demos),
             line.seed,
             line.budget,
             line.method,
@@ -106,9 +113,22 @@ def _line(row: Mapping[str, str], place: str) -> OutcomeLine:
         return share_cell(row[column], f"{place}, column {column}")
 
     factors = [column.removeprefix(_COLLECT) for column in row if column.startswith(_COLLECT)]
+
+    def start() -> int | dict[str, int]:
+        if ":" not in row["demos"]:
+            return count("demos")
+        where = f"{place}, column demos"
+        parts = [part.rpartition(":") for part in row["demos"].split()]
+        demos = dict.fromkeys(factors, 0)
+        for name, _, number in parts:
+            if name not in (*factors, NOMINAL):
+                raise UnknownFactor(name, factors, where=where)
+            demos[name] = whole(whole_cell(number, where), where)
+        return demos
+
     return OutcomeLine(
         row["task"],
-        count("demos"),
+        start(),
         count("seed"),
         count("budget"),
         row["method"],

@@ -5,22 +5,36 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from factored_scaling.cli.show import percent, print_heading, print_table, say
+from factored_scaling.cli.show import percent, print_heading, print_table, print_text, say
+from factored_scaling.core.baselines import BASELINES
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import evenly
+from factored_scaling.model.text import counted
 
 if TYPE_CHECKING:
     from factored_scaling.bench.loop import Loop, LoopSettings, Outcome
+    from factored_scaling.bench.published import Published
+    from factored_scaling.cli.outcomes import OutcomeLine
+    from factored_scaling.cli.run import Bars
+    from factored_scaling.core.trials import Result
     from factored_scaling.report import OutcomeRow
 
-STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")
+STRATEGIES = ("auto", "top", "equal", "greedy")
+ALL_STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")  # of --full: Re-Mix trains two more models
+# Demonstrations at the start, of every factor or by factor; chosen before the outcome was known.
+START: dict[str, int | dict[str, int]] = {"tabletop/pick-place": 10}
+OTHER_START = 10
+# Success after it is that of twice the updates (results/README.md, tabletop-pick-place / training).
+POLICY = {"updates": 1800, "learning_rate": 4e-3}
+POINTS = 3  # per curve: seven policies for the three curves of five factors
 NAMES = {
     "auto": "Response model",
     "top": "FSC (top)",
@@ -40,8 +54,8 @@ NAMES = {
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which demonstrations and weights.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps: where networks are trained.")
-@click.option("--full", is_flag=True, help="Three seeds and budgets of 20 and 100, with the spread over seeds.")
-@click.option("--fast", is_flag=True, help="Two minutes: every step, with policies too short of training to compare.")
+@click.option("--full", is_flag=True, help="Three seeds, budgets of 20 and 100, and two more rules: All and Re-Mix.")
+@click.option("--fast", is_flag=True, help="Under two minutes: every step, with training too short to compare rules.")
 @click.option("--tiny", is_flag=True, help="A toy size that proves nothing but runs in a minute (for tests).")
 def quickstart_command(
     folder: Path,
@@ -56,60 +70,76 @@ def quickstart_command(
 ) -> None:
     """Run the whole method: collect, train on subsets, fit, recommend, collect, train again, compare.
 
-    Trains about 16 small policies from scratch; the README states the time measured on two cores. Ctrl-C and the same
-    command goes on. The closing table compares what the recommendation achieved with Equal, Greedy and Re-Mix.
+    Trains 11 small policies from scratch, in at most seven minutes on two cores. Ctrl-C and the same command goes on.
+    The closing table compares the success after the recommendation with that after the paper's FSC, an equal split
+    and Greedy (everything for the factor with the lowest success).
 
     \b
     fsc quickstart
-    fsc quickstart --fast                          to see what happens, in two minutes
+    fsc quickstart --fast                          to see what happens, in under two minutes
     fsc quickstart --task tabletop/insert --folder insert --budget 50
     """
     from factored_scaling.bench.loop import Stop
-    from factored_scaling.cli.outcomes import OutcomeLine, line_of, write_outcomes
+    from factored_scaling.cli.outcomes import line_of, write_outcomes
 
     if full and click.get_current_context().get_parameter_source("budget") is ParameterSource.COMMANDLINE:
         raise InvalidInput("--full has budgets of its own, 20 and 100", where="--budget", hint="leave one of them out")
     began = time.monotonic()
     seeds, budgets = ((seed, seed + 1, seed + 2), (20, 100)) if full else ((seed,), (budget,))
-    outcomes: list[tuple[int, Outcome]] = []
-    lines: list[OutcomeLine] = []
+    size = "tiny" if tiny else "fast" if fast else "full" if full else ""
+    rounds: list[Round] = []
     try:
         for number in seeds:
-            settings = _settings(task, number, "tiny" if tiny else "fast" if fast else "", device)
-            loop = make_loop(folder / f"seed-{number}" if full else folder, settings, workers)
-            turned = _turn(loop, budgets)
-            outcomes += [(number, outcome) for outcome in turned]
-            lines += [line_of(task, settings.demos, number, outcome) for outcome in turned]
+            settings = _settings(task, number, size, device)
+            place = folder / f"seed-{number}" if full else folder
+            rounds.append(_turn(place, settings, workers, budgets, ALL_STRATEGIES if full else STRATEGIES))
     except Stop:
         say("stopped; the same command goes on from here", err=True)
         sys.exit(130)
+    lines = [
+        line_of(task, one.settings.demos, one.settings.seed, outcome) for one in rounds for outcome in one.outcomes
+    ]
     write_outcomes(folder / "outcomes.csv", lines)
-    for amount in budgets:
-        _closing_table(amount, [(number, o) for number, o in outcomes if o.cell.budget == amount])
+    plots = [str(show_outcome(folder, amount, rounds, lines)) for amount in budgets]
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
-    say(f"took {minutes} min {seconds} s; rows in {folder / 'outcomes.csv'}")
     if fast or tiny:
         say("These policies had too little training to compare rules; `fsc quickstart` trains longer.")
-    if not full:
-        say(f"\nNext:\n  open {folder / 'report.html'} in a browser: what to collect, and why")
-        say(f"  fsc recommend {folder} --budget 50    the same study with another budget")
-        say(f"  fsc serve {folder}                    its runs, curves and scores in a browser")
-        say("  fsc init my-study --help              begin with demonstrations of your own")
+    say(f"\nTook {minutes} min {seconds} s. Rows are in {folder / 'outcomes.csv'}, the plot in {', '.join(plots)}.")
+    example = folder / f"seed-{seed}" if full else folder
+    say("\nNext:")
+    for command, purpose in (
+        (f"{example / 'report.html'}", "open it in a browser: what to collect, and why"),
+        (f"fsc recommend {example} --budget 50", "the same study with another budget"),
+        (f"fsc serve {example}", "its runs, curves and scores in a browser"),
+        ("fsc init my-study --help", "begin with demonstrations of your own"),
+    ):
+        say(f"  {command:<{len(str(example)) + 28}} {purpose}")
+
+
+@dataclass(frozen=True)
+class Round:
+    """One replicate of the whole procedure: success before, and after each rule's demonstrations."""
+
+    settings: LoopSettings
+    start: Mapping[str, int]
+    before: Result
+    outcomes: Sequence[Outcome]
 
 
 def _settings(task: str, seed: int, size: str, device: str) -> LoopSettings:
     from factored_scaling.bench.loop import LoopSettings
 
-    if not size:
-        return LoopSettings(task, seed=seed, evaluation={"initial_states": 12}, device=device)
-    policy, trials = {"updates": 20, "image_size": 32}, {"settings": 2, "initial_states": 1}
+    start = START.get(task, OTHER_START)
+    if size == "tiny":
+        policy, trials = {"updates": 20, "image_size": 32}, {"settings": 2, "initial_states": 1}
+        return LoopSettings(task, 4, POINTS, seed, policy, trials, device=device)
     if size == "fast":
-        policy, trials = {"updates": 150}, {"initial_states": 1}
-    remix = {"updates": 10, "warmup": 2, "validate_every": 5}
-    return LoopSettings(task, 10 if size == "fast" else 4, 3, seed, policy, trials, remix, device)
+        return LoopSettings(task, start, POINTS, seed, {**POLICY, "updates": 400}, {"initial_states": 2}, device=device)
+    points = 4 if size == "full" else POINTS
+    return LoopSettings(task, start, points, seed, POLICY, {"initial_states": 12}, device=device)
 
 
-def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop:
+def make_loop(folder: Path, settings: LoopSettings, workers: int | None, bars: Bars | None = None) -> Loop:
     """A loop whose runs are carried out here, with progress bars."""
     from factored_scaling.bench.loop import Loop
     from factored_scaling.cli.run import Bars
@@ -118,42 +148,56 @@ def make_loop(folder: Path, settings: LoopSettings, workers: int | None) -> Loop
     check_device(settings.device)
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("is a file, not a folder", where=str(folder))
-    return Loop(folder, settings, Bars.single, workers, Bars().hear)
+    return Loop(folder, settings, Bars.single, workers, (bars or Bars()).hear)
 
 
-def _turn(loop: Loop, budgets: Sequence[int]) -> list[Outcome]:
+def _turn(
+    folder: Path, settings: LoopSettings, workers: int | None, budgets: Sequence[int], strategies: Sequence[str]
+) -> Round:
     """One round step by step, with a report at the end."""
     from factored_scaling.bench.loop import Cell
+    from factored_scaling.cli.run import Bars
 
-    settings, task = loop.settings, loop.lab.task
-    cells = [Cell(strategy, budget) for budget in budgets for strategy in STRATEGIES]
+    bars = Bars()
+    loop = make_loop(folder, settings, workers, bars)
+    cells = [Cell(strategy, budget) for budget in budgets for strategy in strategies]
     print_heading(f"\n{settings.task}, seed {settings.seed}")
-    say(f"Step 1 of 5: collect {settings.demos} demonstrations for each of: {', '.join(task.factors)}")
+    say(f"Step 1 of 5: collect {_start_words(loop.start)}")
     with loop.study() as study:
-        policies, left = len(study.runs()), sum(run.state != "done" for run in study.runs())
-    began = time.monotonic()
-    say(f"Step 2 of 5: train and measure {policies} policies on subsets of them; {len(cells)} more follow in step 4")
+        policies = len(study.runs())
+    bars.title, bars.later = "Step 2 of 5", len(cells)
+    say(f"Step 2 of 5: train and measure {policies} policies on subsets of them; at most {len(cells)} follow in step 4")
     loop.measure(["group"])
-    spent = (time.monotonic() - began) * len(cells) / left if left else None
-    say(f"Step 3 of 5: fit the curves and the response model, recommend; Re-Mix learns its weights{_about(spent)}")
-    for cell in cells:
-        answer, _, _ = loop.recommend(cell)
-        allocation = ", ".join(f"{count} {name}" for name, count in answer.allocation.items() if count)
-        say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<15} {allocation}")
-    say("Step 4 of 5: collect each rule's allocation, train on it, measure")
+    learning = "; Re-Mix learns its weights" if "remix" in strategies else ""
+    say(f"Step 3 of 5: fit the response model and the paper's curves, recommend{learning}{_about(bars)}")
+    answers = [loop.recommend(cell)[0] for cell in cells]
+    for cell, answer in zip(cells, answers, strict=True):
+        say(f"     K = {cell.budget:<4}{NAMES[cell.strategy]:<15} {counted(answer.allocation)}")
+    different = len({(cell.budget, *answer.allocation.values()) for cell, answer in zip(cells, answers, strict=True)})
+    bars.later = different
+    say(f"Step 4 of 5: collect each rule's demonstrations, train {different} policies, measure{_about(bars)}")
+    bars.title, bars.later = "Step 4 of 5", 0
     outcomes = loop.outcomes(cells)
     for budget in budgets:
         path = _report(loop, [outcome for outcome in outcomes if outcome.cell.budget == budget], budget)
         say(f"Step 5 of 5: wrote {path}")
-    return outcomes
+    return Round(settings, loop.start, loop.before(), outcomes)
 
 
-def _about(seconds: float | None) -> str:
-    """The time left in all, when the first policies have been timed."""
+def _start_words(start: Mapping[str, int]) -> str:
+    if len(set(start.values())) > 1:
+        return f"{sum(start.values())} demonstrations: {counted(start)}"
+    return f"{next(iter(start.values()))} demonstrations for each of: {', '.join(start)}"
+
+
+def _about(bars: Bars) -> str:
+    """The time left in all, where policies have been timed."""
+    seconds = bars.seconds_left()
     return "" if seconds is None else f" (about {max(1, round(seconds / 60))} min left in all)"
 
 
 def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
+    from factored_scaling.cli.outcomes import line_of, outcome_row
     from factored_scaling.report import ReportInput, write_report
 
     with loop.study() as study:
@@ -161,75 +205,119 @@ def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
     answers = {outcome.cell.strategy: outcome.recommendation for outcome in outcomes}
     path = loop.folder / (f"report-K{budget}.html" if budget != 100 else "report.html")
     notes = ["Measured in the embedded tabletop simulator: small networks, small images, one training seed per policy."]
-    rows = [_outcome_row(outcome) for outcome in outcomes]
+    settings = loop.settings
+    rows = [
+        outcome_row([line_of(settings.task, settings.demos, settings.seed, outcome)], NAMES[outcome.cell.strategy])
+        for outcome in outcomes
+    ]
     created = time.strftime("%Y-%m-%d")
     write_report(ReportInput(now.spec, now.results, answers, now.run_lines, created, rows, notes), path)
     return path
 
 
-def _outcome_row(outcome: Outcome) -> OutcomeRow:
-    from factored_scaling.report import OutcomeRow
+def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequence[OutcomeLine]) -> Path:
+    """Print the table and what it means for one budget; returns the path of the plot."""
+    from factored_scaling.bench.published import published
+    from factored_scaling.cli.outcomes import outcome_row
+    from factored_scaling.report.figures import outcome_figure
+    from factored_scaling.report.style import save_figure
 
-    score = outcome.result.overall
-    name = NAMES[outcome.cell.strategy]
-    low, high = score.interval.low, score.interval.high
-    return OutcomeRow(name, outcome.predicted, score.mean, low, high, score.trials, outcome.recommendation.allocation)
-
-
-def _closing_table(budget: int, outcomes: Sequence[tuple[int, Outcome]]) -> None:
-    """Predicted and measured success per rule; Wilson's interval for one seed, the spread for several."""
-    rows, means = [], {}
-    for strategy in STRATEGIES:
-        mine = [outcome for _, outcome in outcomes if outcome.cell.strategy == strategy]
-        scores = [outcome.result.overall.mean for outcome in mine]
-        means[strategy] = statistics.fmean(scores)
-        promised = [outcome.predicted for outcome in mine if outcome.predicted is not None]
-        interval = mine[0].result.overall.interval
-        spread = (
-            f"{100 * interval.low:.1f}–{100 * interval.high:.1f}"
-            if len(mine) == 1
-            else f"{100 * min(scores):.1f}–{100 * max(scores):.1f} over {len(mine)} seeds"
-        )
-        predicted = percent(statistics.fmean(promised)) if promised else "–"
-        collected = _brief(mine[0].recommendation.allocation)
-        rows.append([NAMES[strategy], predicted, percent(means[strategy]), spread, collected])
-    columns = [
-        "rule",
-        "predicted",
-        "measured",
-        "interval",
-        "collected" + (" (first seed)" if len(outcomes) > len(STRATEGIES) else ""),
-    ]
-    print_table(f"After collecting K = {budget} more demonstrations", columns, rows)
-    say(verdict(means, outcomes))
+    found = [(one.settings.seed, o) for one in rounds for o in one.outcomes if o.cell.budget == budget]
+    labels = {outcome.cell.strategy: outcome.cell.label for _, outcome in found}
+    mine = {rule: [x for x in lines if (x.budget, x.method) == (budget, label)] for rule, label in labels.items()}
+    rows = {rule: outcome_row(its, NAMES[rule]) for rule, its in mine.items()}
+    usual = {rule: published(rounds[0].settings.task, rounds[0].start, budget, rule) for rule in rows}
+    _closing_table(budget, len(rounds), rows, usual)
+    means = {rule: row.measured for rule, row in rows.items()}
+    print_text(plain_words(statistics.fmean(one.before.overall.mean for one in rounds), means, budget))
+    print_text(verdict(means, found, usual))
+    path = folder / (f"outcome-K{budget}.png" if budget != 100 else "outcome.png")
+    save_figure(outcome_figure(list(rows.values())), path)
+    return path
 
 
-def _brief(allocation: dict[str, int]) -> str:
-    return " ".join(f"{name}:{count}" for name, count in allocation.items() if count)
+def _closing_table(
+    budget: int, replicates: int, rows: Mapping[str, OutcomeRow], usual: Mapping[str, Published | None]
+) -> None:
+    """Predicted and measured success per rule, beside the published success over many seeds where there is any."""
+    from factored_scaling.cli.outcomes import brief
+
+    columns = {
+        "rule": [row.strategy for row in rows.values()],
+        "predicted": ["–" if row.predicted is None else percent(row.predicted) for row in rows.values()],
+        "measured": [percent(row.measured) for row in rows.values()],
+        "95% interval": [f"{100 * row.low:.1f}–{100 * row.high:.1f}" for row in rows.values()],
+    }
+    seeds = max((one.seeds for one in usual.values() if one), default=0)
+    if seeds:
+        columns[f"{seeds} published seeds"] = [
+            f"{percent(one.mean)} ({100 * one.low:.1f}–{100 * one.high:.1f})" if one else "–" for one in usual.values()
+        ]
+    columns["collected" + (" (first seed)" if replicates > 1 else "")] = [brief(row.demos) for row in rows.values()]
+    over = f", means over {replicates} seeds" if replicates > 1 else ""
+    cells = list(zip(*columns.values(), strict=True))
+    print_table(f"Success after collecting K = {budget} more demonstrations{over}", list(columns), cells)
+    if seeds:
+        print_text(f"{seeds} published seeds: mean and 95% range of a single run of each rule, from the same start.")
 
 
-def verdict(means: dict[str, float], outcomes: Sequence[tuple[int, Outcome]]) -> str:
-    """Said plainly, whichever way it went; a difference inside the intervals is not called a win."""
-    rival = max(("equal", "greedy", "remix"), key=lambda name: means[name])
+def plain_words(before: float, means: Mapping[str, float], budget: int) -> str:
+    """The outcome in one sentence for people who know nothing of the method."""
+
+    def of_hundred(share: float) -> str:
+        return f"{100 * share:.0f}"
+
+    return (
+        f"In scenes that no demonstration showed, the robot succeeded in {of_hundred(before)} of 100 trials at the "
+        f"start, in {of_hundred(means['auto'])} after {budget} more demonstrations chosen by the response model, and "
+        f"in {of_hundred(means['equal'])} after {budget} spread equally."
+    )
+
+
+def verdict(
+    means: Mapping[str, float],
+    outcomes: Sequence[tuple[int, Outcome]],
+    usual: Mapping[str, Published | None] | None = None,
+) -> str:
+    """How the response model did against the best baseline; a difference that chance explains is called a tie.
+
+    Chance is what published seeds show, in `usual`; without them, trials and the model's training noise.
+    """
+    rival = max((name for name in BASELINES if name in means), key=lambda name: means[name])
     allocations = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
     seeds = {seed for seed, _ in outcomes}
     alike = [seed for seed in seeds if allocations[seed, "auto"] == allocations[seed, "equal"]]
+    compared = _compared(means, rival, outcomes, usual or {})
     if not alike:
-        return _compared(means, rival, outcomes)
+        return compared
     same = f"The response model split the budget {evenly(allocations[alike[0], 'equal'])}, as Equal does"
     if len(alike) < len(seeds):
-        return f"{same}, with {len(alike)} of {len(seeds)} seeds. {_compared(means, rival, outcomes)}"
-    return f"{same}." if rival == "equal" else f"{same}. {_compared(means, rival, outcomes)}"
+        return f"{same}, with {len(alike)} of {len(seeds)} seeds. {compared}"
+    return f"{same}." if rival == "equal" else f"{same}. {compared}"
 
 
-def _compared(means: dict[str, float], rival: str, outcomes: Sequence[tuple[int, Outcome]]) -> str:
-    ours = "auto"
-    gap = means[ours] - means[rival]
-    trials = sum(outcome.result.overall.trials for _, outcome in outcomes if outcome.cell.strategy == ours)
-    error = 2 * (2 * 0.25 / trials) ** 0.5  # two standard errors of a difference of two shares
+def _compared(
+    means: Mapping[str, float],
+    rival: str,
+    outcomes: Sequence[tuple[int, Outcome]],
+    usual: Mapping[str, Published | None],
+) -> str:
+    gap = means["auto"] - means[rival]
+    ours = [outcome for _, outcome in outcomes if outcome.cell.strategy == "auto"]
+    known = [one for one in (usual.get("auto"), usual.get(rival)) if one is not None]
+    if len(known) == 2:
+        variance = sum(((one.high - one.low) / 4) ** 2 for one in known)
+        source = "in published seeds"
+    else:
+        trials = statistics.fmean(outcome.result.overall.trials for outcome in ours)
+        noise = statistics.fmean(o.recommendation.summary.noise.mean if o.recommendation.summary else 0.0 for o in ours)
+        variance = 2 * (0.25 / trials + noise**2)  # of two shares of trials, and of two trainings
+        source = "trials and training noise"
+    error = 2 * (variance / len(ours)) ** 0.5
+    chance = f"differences under {100 * error:.1f} points are within chance ({source})"
+    best = f"the best baseline, {NAMES[rival]}"
     if abs(gap) < error:
-        both = f"The response model and the best baseline, {NAMES[rival]},"
-        return f"{both} are less than {100 * error:.1f} points apart: a tie."
+        return f"A tie: the response model and {best}, are {100 * abs(gap):.1f} points apart; {chance}."
     if gap > 0:
-        return f"The response model beat the best baseline, {NAMES[rival]}, by {100 * gap:.1f} points."
-    return f"The response model did not win: {NAMES[rival]} was {-100 * gap:.1f} points better."
+        return f"The response model beat {best}, by {100 * gap:.1f} points; {chance}."
+    return f"The response model did not win: {NAMES[rival]} was {-100 * gap:.1f} points better; {chance}."

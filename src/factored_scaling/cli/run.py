@@ -160,6 +160,8 @@ class Bars:
         self._all: Any = None
         self._tasks: dict[tuple[int, ...], Any] = {}
         self._begun, self._total = _now(), 0
+        self.title = "runs"  # of the bar of all runs
+        self.later = 0  # runs of a later step, which the time left includes
         self._done, self._printed = 0, self._begun
         self._share: dict[int, float] = {}  # of each run under way that is done
         self._before = set[int]()  # runs that were begun by an earlier command and may go on half done
@@ -187,8 +189,9 @@ class Bars:
             return
         if isinstance(event, Started):
             self._begun = self._printed = _now()
+            self._share, self._since, self._worked = {}, {}, 0.0  # runs of another study may have the same numbers
             self._done, self._total, self._before = event.done, event.total, set(event.resumed)
-            self._all = self._progress.add_task("runs", total=event.total, completed=event.done, note="")
+            self._all = self._progress.add_task(self.title, total=event.total, completed=event.done, note="")
             self._progress.start()
             return
         if isinstance(event, Finished):
@@ -258,13 +261,20 @@ class Bars:
         """Runs' worth of work that was done here, which the time since the beginning went into."""
         return self._worked + sum(self._share[run] - since for run, since in self._since.items())
 
-    def _time_left(self) -> str:
+    def seconds_left(self) -> float | None:
+        """Estimated seconds until all runs are done, later ones included; None while too little is done to tell."""
         work = self._work()
         if work < 0.2:
+            return None
+        left = self._total - self._done - sum(self._share.values()) + self.later
+        return max(0.0, (_now() - self._begun) / work * left)
+
+    def _time_left(self) -> str:
+        left = self.seconds_left()
+        if left is None:
             return ""
-        left = (_now() - self._begun) / work * (self._total - self._done - sum(self._share.values()))
-        minutes, seconds = divmod(round(max(left, 0)), 60)
-        return f"{minutes}:{seconds:02d} left"
+        minutes, seconds = divmod(round(left), 60)
+        return f"{minutes}:{seconds:02d} left" + (" in all" if self.later else "")
 
 
 def named(runs: Sequence[int]) -> str:

@@ -278,10 +278,10 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     """Measured success after collection with its interval, and the predicted success, per strategy."""
     if not rows:
         raise InvalidInput("no outcome to draw")
-    widest = max(len(row.strategy) for row in rows) * 0.085 + 0.3
-    width, height = widest + 3.35, 0.4 * len(rows) + 0.85
+    widest = max(len(row.strategy) for row in rows) * 0.095 + 0.3
+    width, height = widest + 3.65, 0.4 * len(rows) + 1.05
     figure = bare_figure(width, height)
-    axes = figure.add_axes((widest / width, 0.36 / height, 2.75 / width, (height - 0.72) / height))
+    axes = figure.add_axes((widest / width, 0.56 / height, 2.75 / width, (height - 0.92) / height))
     ends = [value for row in rows for value in (row.low, row.high, row.predicted) if value is not None]
     ends += [value for row in rows for pair in row.seeds for value in pair if value is not None]
     left, right = max(0.0, math.floor(min(ends) * 10 - 0.3) / 10), min(1.0, math.ceil(max(ends) * 10 + 0.3) / 10)
@@ -306,7 +306,7 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
             "annotation_clip": False,
         }
         axes.annotate(
-            percent(row.measured), (1, place), (10, 0), va="center", fontsize=10, fontweight="bold", color=INK, **far
+            percent(row.measured), (1, place), (10, 0), va="center", fontsize=11, fontweight="bold", color=INK, **far
         )
     axes.set_xlim(left, right)
     axes.set_ylim(-0.6, len(rows) - 0.4)
@@ -317,8 +317,9 @@ def outcome_figure(rows: Sequence[OutcomeRow]) -> Figure:
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.set_facecolor("none")
-    axes.tick_params(length=0, labelsize=9, labelcolor=MUTED, pad=6)
-    axes.tick_params(axis="y", labelcolor=INK)
+    axes.set_xlabel("success", fontsize=10, color=MUTED)
+    axes.tick_params(length=0, labelsize=10, labelcolor=MUTED, pad=6)
+    axes.tick_params(axis="y", labelcolor=INK, labelsize=11)
     for spine in axes.spines.values():
         spine.set_visible(False)
     _outcome_legend(axes, any(row.predicted is not None for row in rows), any(len(row.seeds) > 1 for row in rows))
@@ -339,10 +340,10 @@ def _outcome_legend(axes: Axes, predicted: bool, seeds: bool) -> None:
         bbox_to_anchor=(0, 1),
         ncols=3,
         frameon=False,
-        fontsize=8,
+        fontsize=9,
         labelcolor=MUTED,
         handletextpad=0.1,
-        columnspacing=1.2,
+        columnspacing=0.8,
         borderaxespad=0.2,
         borderpad=0,
     )

@@ -17,6 +17,7 @@ WIDTH, HEIGHT = 340, 244
 LEFT, RIGHT, TOP, BOTTOM = 40, 54, 26, 56
 INSET = 12  # between the axis of success and n = 0, for scores that stand side by side there
 _NEAR = 44  # units between two labels of the axis below which they lean away from each other
+_APART = 17  # units between the middles of 0 and of another number
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _axis(plot: Plot, foot: int, now: float, end: float) -> list[str]:
         (now, str(plot.size), "now", "end" if near else "middle"),
         (end, f"{plot.end:.0f}", f"+{plot.end - plot.size:.0f}", "start" if near else "middle"),
     ]
-    if now - LEFT - INSET > _NEAR / 2:
+    if now - LEFT - INSET > _APART:
         marks.insert(0, (float(LEFT + INSET), "0", "", "middle"))
     drawn = []
     for place, number, under, anchor in marks:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from factored_scaling.backends import Backend, load_backend, trains_in_process
 from factored_scaling.errors import InvalidInput, LeaseLost
-from factored_scaling.machine import limit_threads
+from factored_scaling.machine import prepare_cpu
 from factored_scaling.runner.carry_out import LOG, carry_out_together
 from factored_scaling.runner.events import RunEnded
 from factored_scaling.runner.line import Line
@@ -43,7 +43,7 @@ def work(
     a `backend` it is the one that the options name, made for each run's settings.
     """
     if trains_in_process(options.backend):
-        limit_threads(options.device, options.threads)
+        prepare_cpu(options.device, options.threads)
     with RunQueue(Store.open(address, create=False), study_id) as queue:
         begun = {run.id for run in queue.store.outline(queue.id) if run.state in ("pending", "running")}
         given, settings = backend is not None, None

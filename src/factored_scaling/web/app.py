@@ -100,7 +100,12 @@ def _curves(app: FastAPI, study: Study) -> None:
         except NotEnoughData as error:
             trouble = str(error)
         content: dict[str, Any] = {"answer": answer, "trouble": trouble, "budget": asked, "strategy": strategy}
-        content |= {"name": spec.name, "most": slider_end(spec), "strategies": curves.strategies}
+        content |= {
+            "measured": curves.measured,
+            "name": spec.name,
+            "most": slider_end(spec),
+            "strategies": curves.strategies,
+        }
         return HTMLResponse(page("curves.html.j2", here="curves", **content))
 
     @app.get("/curves.json")

@@ -67,6 +67,12 @@ class Curves:
             return known
 
     @property
+    def measured(self) -> bool:
+        """Whether the study has any scores."""
+        with self._lock:
+            return bool(self._now().results.rows)
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """The available strategies; Re-Mix only when its weights exist."""
         weights = self.study.remix_weights()

@@ -197,7 +197,7 @@ def next_action(
     """What to do next: a sentence, and the page or the command that does it."""
     for one in evaluations:
         if not one["closed"]:
-            what = f"score {_trials(one['left'])} more" if one["left"] else "finish the evaluation"
+            what = f"score the {_trials(one['left'])} that are left" if one["left"] else "finish the evaluation"
             return {"text": what, "address": f"/score?evaluation={one['number']}", "command": ""}
     total = sum(counts.values())
     if not total:

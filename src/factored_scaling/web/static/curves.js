@@ -139,7 +139,7 @@ function labels(draw, x, curve, foot) {
     draw("text", {class: "at", x: x(n), y: foot + 18, "text-anchor": anchor}, String(n));
     if (under) draw("text", {x: x(n), y: foot + 33, "text-anchor": anchor}, under);
   };
-  if (x(curve.size) - x(0) > 30) mark(0, "", "middle");
+  if (x(curve.size) - x(0) > 20) mark(0, "", "middle");
   mark(curve.size, "now", near ? "end" : "middle");
   if (curve.mark > curve.size) mark(curve.mark, `+${curve.mark - curve.size}`, near ? "start" : "middle");
   if (x(curve.end) - x(Math.max(curve.mark, curve.size)) > (near ? 60 : 34)) mark(Math.round(curve.end), "", "middle");

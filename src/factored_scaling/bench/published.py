@@ -1,0 +1,37 @@
+"""Success of each rule over many seeds, from published tables of trained policies: what a single run varies around."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLES = Path(__file__).with_name("published.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Mean success of a rule over `seeds` replicates, and the interval that holds 95% of them."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+def published(
+    task: str, start: Mapping[str, int], budget: int, rule: str, path: Path | None = None
+) -> Published | None:
+    """The rule's published success on this task, start and budget; None where nothing is published.
+
+    The file lists tables: `task`, `start` (demonstrations per factor), `budget`, `source`, `seeds` and, for each rule,
+    `mean`, `low` and `high`.
+    """
+    path = TABLES if path is None else path
+    if not path.exists():
+        return None
+    for table in json.loads(path.read_text(encoding="utf-8")):
+        if (table["task"], table["start"], table["budget"]) == (task, dict(start), budget) and rule in table["rules"]:
+            return Published(**table["rules"][rule], seeds=table["seeds"])
+    return None

@@ -125,7 +125,9 @@ function plot(curve, [bottom, top]) {
   }
   draw("circle", {class: "ring", cx: x(last[0]), cy: inside(last[1]), r: 5.2});
   const beside = curve.mark >= curve.end; // elsewhere the curve goes on where the number would stand
-  draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + (beside ? 5 : -12), "text-anchor": beside ? "start" : "middle"}, percent(last[1], 1));
+  const above = (point) => Math.abs(x(point.n) - x(last[0])) < 30 && Math.abs(inside(point.score) - inside(last[1]) + 15) < 15;
+  const shift = beside ? 5 : curve.points.some(above) ? 21 : -12; // under the ring where a measured score stands above it
+  draw("text", {class: "predicted", x: x(last[0]) + (beside ? 11 : 0), y: inside(last[1]) + shift, "text-anchor": beside ? "start" : "middle"}, percent(last[1], 1));
   draw("text", {x: 0, y: 11}, "success");
   draw("text", {x: (x(0) + x(reach)) / 2, y: HEIGHT - 6, "text-anchor": "middle"}, "demonstrations");
   labels(draw, x, curve, y(bottom));

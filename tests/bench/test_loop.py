@@ -184,10 +184,10 @@ def test_the_last_sentence_distinguishes_a_tie_from_the_same_allocation(
 def test_published_seeds_say_what_chance_explains() -> None:
     rules = {"auto": 0.8, "equal": 0.75, "greedy": 0.7}
     outcomes = [(0, outcome_of(Cell(rule, 6), mean, {"a": len(rule)})) for rule, mean in rules.items()]
-    usual = {"auto": Published(0.8, 0.78, 0.82, 8), "equal": Published(0.76, 0.74, 0.78, 8), "greedy": None}
+    usual = {"auto": Published(0.8, 0.78, 0.82, 8, "x"), "equal": Published(0.76, 0.74, 0.78, 8, "x"), "greedy": None}
     said = verdict(rules, outcomes, usual)
     # 2·√(0.01² + 0.01²)
-    assert said.endswith("by 5.0 points; differences under 2.8 points are within chance (in published seeds).")
+    assert said.endswith("by 5.0 points; differences under 2.8 points are within chance (as single runs vary).")
 
 
 def test_a_row_of_the_paper_beside_ours(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
         assert ended.value.code == 0
         printed = capsys.readouterr().out
         assert "Success after collecting K = 100 more demonstrations" in printed
-        assert "published seeds" not in printed, "nothing is published for this start"
+        assert "emulated" not in printed, "nothing is published for this start"
         closing = printed[printed.index("In scenes that no demonstration showed") :]
         assert "The response model" in closing  # how it did against the best baseline
         assert f"fsc serve {tmp_path / 'q'}" in closing
@@ -290,8 +290,10 @@ def test_published_success_holds_for_its_task_start_and_budget_only(tmp_path: Pa
     path, start = tmp_path / "published.json", {"a": 5, "b": 60}
     assert published(TASK, start, 100, "auto", path) is None
     rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
-    path.write_text(json.dumps([{"task": TASK, "start": start, "budget": 100, "seeds": 8, "rules": rules}]))
-    assert published(TASK, start, 100, "auto", path) == Published(0.81, 0.77, 0.85, 8)
+    path.write_text(
+        json.dumps([{"task": TASK, "start": start, "budget": 100, "seeds": 8, "source": "x", "rules": rules}])
+    )
+    assert published(TASK, start, 100, "auto", path) == Published(0.81, 0.77, 0.85, 8, "x")
     for task, demos, budget, rule in (
         ("tabletop/insert", start, 100, "auto"),
         (TASK, {"a": 5, "b": 5}, 100, "auto"),
@@ -309,10 +311,12 @@ def test_the_closing_table_shows_published_seeds_where_there_are_any(
     lines = [line_of(TASK, 3, 0, outcome) for outcome in outcomes]
     rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
     tables = tmp_path / "published.json"
-    tables.write_text(json.dumps([{"task": TASK, "start": {"a": 3}, "budget": 100, "seeds": 8, "rules": rules}]))
+    tables.write_text(
+        json.dumps([{"task": TASK, "start": {"a": 3}, "budget": 100, "seeds": 8, "source": "x", "rules": rules}])
+    )
     monkeypatch.setattr("factored_scaling.bench.published.TABLES", tables)
     assert show_outcome(tmp_path, 100, rounds, lines) == tmp_path / "outcome.png"
     printed = capsys.readouterr().out
-    assert "8 published seeds" in printed
+    assert "in 8 studies emulated from x." in printed
     assert "81.0% (77.0–85.0)" in printed
     assert "succeeded in 80 of 100 trials at the start, in 80 after 100 more" in printed

@@ -1,4 +1,4 @@
-"""Success of each rule over many seeds, from published tables of trained policies: what a single run varies around."""
+"""Success of each rule over many emulated studies: what a single run varies around (benchmarks/usual_outcomes.py)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ TABLES = Path(__file__).with_name("published.json")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Mean success of a rule over `seeds` replicates, and the interval that holds 95% of them."""
+    """Mean success of a rule over `seeds` emulated studies, and the interval that holds 95% of them."""
 
     mean: float
     low: float
     high: float
     seeds: int
+    source: str
 
 
 def published(
@@ -33,5 +34,5 @@ def published(
         return None
     for table in json.loads(path.read_text(encoding="utf-8")):
         if (table["task"], table["start"], table["budget"]) == (task, dict(start), budget) and rule in table["rules"]:
-            return Published(**table["rules"][rule], seeds=table["seeds"])
+            return Published(**table["rules"][rule], seeds=table["seeds"], source=table["source"])
     return None

@@ -250,7 +250,7 @@ def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequ
 def _closing_table(
     budget: int, replicates: int, rows: Mapping[str, OutcomeRow], usual: Mapping[str, Published | None]
 ) -> None:
-    """Predicted and measured success per rule, beside the published success over many seeds where there is any."""
+    """Predicted and measured success per rule, beside what single runs usually give where that is known."""
     from factored_scaling.cli.outcomes import brief
 
     columns = {
@@ -259,17 +259,20 @@ def _closing_table(
         "measured": [percent(row.measured) for row in rows.values()],
         "95% interval": [f"{100 * row.low:.1f}–{100 * row.high:.1f}" for row in rows.values()],
     }
-    seeds = max((one.seeds for one in usual.values() if one), default=0)
-    if seeds:
-        columns[f"{seeds} published seeds"] = [
+    known = next((one for one in usual.values() if one), None)
+    if known:
+        columns["usual"] = [
             f"{percent(one.mean)} ({100 * one.low:.1f}–{100 * one.high:.1f})" if one else "–" for one in usual.values()
         ]
     columns["collected" + (" (first seed)" if replicates > 1 else "")] = [brief(row.demos) for row in rows.values()]
     over = f", means over {replicates} seeds" if replicates > 1 else ""
     cells = list(zip(*columns.values(), strict=True))
     print_table(f"Success after collecting K = {budget} more demonstrations{over}", list(columns), cells)
-    if seeds:
-        print_text(f"{seeds} published seeds: mean and 95% range of a single run of each rule, from the same start.")
+    if known:
+        print_text(
+            f"usual: mean and 95% range of single runs of each rule from this start, in {known.seeds} studies emulated "
+            f"from {known.source}."
+        )
 
 
 def plain_words(before: float, means: Mapping[str, float], budget: int) -> str:
@@ -292,7 +295,7 @@ def verdict(
 ) -> str:
     """How the response model did against the best baseline; a difference that chance explains is called a tie.
 
-    Chance is what published seeds show, in `usual`; without them, trials and the model's training noise.
+    Chance is how single runs usually vary, in `usual`; where that is not known, trials and the model's training noise.
     """
     rival = max((name for name in BASELINES if name in means), key=lambda name: means[name])
     allocations = {(seed, one.cell.strategy): one.recommendation.allocation for seed, one in outcomes}
@@ -318,7 +321,7 @@ def _compared(
     known = [one for one in (usual.get("auto"), usual.get(rival)) if one is not None]
     if len(known) == 2:
         variance = sum(((one.high - one.low) / 4) ** 2 for one in known)
-        source = "in published seeds"
+        source = "as single runs vary"
     else:
         trials = statistics.fmean(outcome.result.overall.trials for outcome in ours)
         noise = statistics.fmean(o.recommendation.summary.noise.mean if o.recommendation.summary else 0.0 for o in ours)

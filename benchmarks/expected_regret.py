@@ -1,7 +1,7 @@
 """The table behind `fsc plan`: regret to expect against the number of policies, for every construction.
 
-python benchmarks/expected_regret.py                          prints it, from two worlds per family and N
-python benchmarks/expected_regret.py --worlds 6 --save        also writes src/factored_scaling/bench/expected.json
+python benchmarks/expected_regret.py                          prints it, from four studies per start of every table
+python benchmarks/expected_regret.py --studies 8 --save       also writes src/factored_scaling/bench/expected.json
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from pathlib import Path
 from factored_scaling.bench.decisions import Cell, Key, Settings, compare, mean
 
 TARGET = Path(__file__).resolve().parents[1] / "src" / "factored_scaling" / "bench" / "expected.json"
+TABLES = Path(__file__).resolve().parents[1] / "results" / "tables"
+# as `fsc plan` calls them, and as `fsc bench decisions` does
+REGIMES = {"simulation": "rollouts", "real": "real"}
 FACTORS = (5, 8)
 # policies for each number of factors; the last of `one` and `group` are all they have
 POLICIES = {
@@ -43,25 +46,32 @@ def rows(cells: dict[Key, Cell], settings: Settings, regime: str, construction: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=2, help="per family and number of factors")
+    parser.add_argument("--studies", type=int, default=4, help="per start of every table")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--save", action="store_true", help="also write the table that `fsc plan` reads")
     given = parser.parse_args()
-    settings = Settings(count=given.worlds, methods=("equal", *methods()), factors=FACTORS, seed=given.seed)
+    settings = Settings(
+        worlds=str(TABLES),
+        count=given.studies,
+        methods=("equal", *methods()),
+        factors=FACTORS,
+        regimes=tuple(REGIMES.values()),
+        seed=given.seed,
+    )
 
     def progress(done: int, total: int) -> None:
         print(f"\r{done} of {total} worlds", end="", file=sys.stderr, flush=True)
 
     cells = compare(settings, given.jobs, progress)
     table = {
-        "source": f"python benchmarks/expected_regret.py --worlds {given.worlds} --seed {given.seed} --save, "
-        f"{datetime.date.today().isoformat()}: response model, K = 100, all nine families of fsc bench decisions",
+        "source": f"python benchmarks/expected_regret.py --studies {given.studies} --seed {given.seed} --save, "
+        f"{datetime.date.today().isoformat()}: response model, K = 100, emulators of results/tables",
         "equal": {str(n): round(mean([c for k, c in cells.items() if k.method == "equal" and k.factors == n]).regret, 4)
                   for n in FACTORS},
         "regret": {
-            regime: {name: {str(n): rows(cells, settings, regime, name, n) for n in FACTORS} for name in POLICIES}
-            for regime in settings.regimes
+            name: {plan: {str(n): rows(cells, settings, regime, plan, n) for n in FACTORS} for plan in POLICIES}
+            for name, regime in REGIMES.items()
         },
     }  # fmt: skip
     text = (

@@ -1,4 +1,4 @@
-"""What to expect of a plan before anything is trained: mean regret in the benchmark's worlds, kept as a table."""
+"""What to expect of a plan before anything is trained: mean regret in emulated studies, kept as a table."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _costs(chosen: StudySpec, totals: Mapping[str, int], trials: int | None) -> 
 
 
 def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | None) -> None:
-    """What the benchmark's worlds say of so many policies, for the constructions that were measured."""
+    """What emulated studies say of so many policies, for the constructions that were measured."""
     from factored_scaling.bench.expected import MANY_TRIALS, expected_equal, expected_regret, regime_for, table
 
     regime, count = regime_for(trials), len(chosen.names)
@@ -175,8 +175,8 @@ def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | No
     nearest = min(max(count, counts[0]), counts[-1])
     scaled = " with as many policies per curve" if count < nearest and len(columns) > 1 else ""
     yours = "" if nearest == count else f" ({count} count as {nearest}{scaled})"
-    worlds = f"Means over simulated worlds with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}."
-    print_text(f"Regret: 0 = optimal allocation, 1 = no improvement. {worlds}")
+    studies = f"studies with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}"
+    print_text(f"Regret: 0 = optimal allocation, 1 = no improvement. Means over emulated {studies}.")
 
 
 def _as_measured(chosen: StudySpec, construction: str, policies: int, least: int) -> int:

@@ -42,7 +42,7 @@ SECTIONS = {
     "The method": {
         "proxy": ("offline", "Proxy scores from embeddings, without rollouts."),
         "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
-        "bench": ("bench", "Compare strategies in simulated worlds with a known optimum."),
+        "bench": ("bench", "Compare strategies on tables of trained policies or in synthetic worlds."),
     },
     "This tool": {
         "completion": ("start", "Print a shell completion script."),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("bench", cls=Group)
 def bench_command() -> None:
-    """Compare strategies in simulated worlds with a known optimum, or build tables of trained policies.
+    """Compare strategies on tables of trained policies or in synthetic worlds, and build such tables.
 
     \b
     fsc bench decisions --worlds-per-family 50
@@ -34,7 +34,11 @@ def bench_command() -> None:
 
 @bench_command.command("decisions")
 @click.option("--families", help="Names of families, separated by commas; all by default.")
-@click.option("--worlds", metavar="MODULE|FILE.py", help="Take the families from there instead: a list `families`.")
+@click.option(
+    "--worlds",
+    metavar="FOLDER|MODULE|FILE.py",
+    help="Take the families from there instead: policy tables, or a list `families`.",
+)
 @click.option(
     "--worlds-per-family",
     "count",
@@ -50,7 +54,7 @@ def bench_command() -> None:
     "regimes",
     default="simulation,real",
     show_default=True,
-    help="simulation: 600 rollouts per factor. real: 18 trials per policy. simulation-means, real-means: the same, but "
+    help="simulation: 600 rollouts per factor. rollouts: 60. real: 18 trials per policy. simulation-means, real-means: "
     "only each policy's mean score is kept.",
 )
 @click.option("--methods", help="Rules, separated by commas: equal, greedy, cubed-failure, FIT:STRATEGY@CONSTRUCTION.")
@@ -73,7 +77,7 @@ def decisions_command(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare rules by their regret over many synthetic worlds.
+    """Compare rules by their regret, in synthetic worlds or on tables of trained policies.
 
     Regret is (best − chosen) / (best − before): 0 is the best allocation of K there is, 1 is no gain at all. Worlds of
     the families marked `tuning` may be looked at when a rule is made; the others are for reporting. All rules face the
@@ -85,6 +89,7 @@ def decisions_command(
 
     \b
     fsc bench decisions
+    fsc bench decisions --worlds results/tables --regime rollouts,real
     fsc bench decisions --families power-law,shifted --budget 20,100,500 --regime real
     fsc bench decisions --methods equal,power-law:top@one --worlds my_worlds.py
     """

@@ -51,7 +51,7 @@ def plan_command(
     them. Nothing is trained or written.
 
     The last table is the expected regret of `fsc recommend` by number of policies: 0 is the optimal allocation, 1 is no
-    improvement. It was measured in simulated worlds.
+    improvement. It was measured in studies emulated from trained policies.
 
     \b
     fsc plan study.yaml

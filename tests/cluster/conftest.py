@@ -117,14 +117,14 @@ def command(*words: str | Path) -> list[str]:
 
 
 def tabletop(folder: Path, address: str | Path | None = None) -> Study:
-    """Three policies of some seconds each, measured in two chunks of trials."""
+    """Three policies of some seconds each, measured in four chunks of trials."""
     spec = StudySpec(
         factors={"camera_pose": 2, "lighting": 2},
         construction="one",
         points=2,
         task=TASK,
         policy={**POLICY, "updates": 400},
-        evaluation={"settings": 2, "initial_states": 72},
+        evaluation={"settings": 2, "initial_states": 240},
         name="toy",
     )
     return _create(spec, folder, address)

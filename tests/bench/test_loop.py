@@ -15,6 +15,7 @@ from factored_scaling.bench.loop import Cell, Loop, LoopSettings, Outcome, Stop
 from factored_scaling.bench.published import Published, published
 from factored_scaling.cli import main
 from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, read_outcomes, write_outcomes
+from factored_scaling.cli.quickstart import POLICY as CONVERGED
 from factored_scaling.cli.quickstart import Round, show_outcome, verdict
 from factored_scaling.cli.reproduce import PAPER, summary
 from factored_scaling.core.trials import Result, Score, wilson
@@ -307,7 +308,7 @@ def test_the_closing_table_shows_published_seeds_where_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes = [outcome_of(Cell(rule, 100), 0.8) for rule in ("auto", "top", "equal", "greedy")]
-    rounds = [Round(LoopSettings(TASK, 3), {"a": 3}, outcomes[0].result, outcomes)]
+    rounds = [Round(LoopSettings(TASK, 3, policy=CONVERGED), {"a": 3}, outcomes[0].result, outcomes)]
     lines = [line_of(TASK, 3, 0, outcome) for outcome in outcomes]
     rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
     tables = tmp_path / "published.json"
@@ -319,4 +320,7 @@ def test_the_closing_table_shows_published_seeds_where_there_are_any(
     printed = capsys.readouterr().out
     assert "in 8 studies emulated from x." in printed
     assert "81.0% (77.0–85.0)" in printed
+    short = [replace(rounds[0], settings=LoopSettings(TASK, 3, policy={"updates": 400}))]
+    show_outcome(tmp_path, 100, short, lines)
+    assert "emulated" not in capsys.readouterr().out
     assert "succeeded in 80 of 100 trials at the start, in 80 after 100 more" in printed

@@ -237,7 +237,9 @@ def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequ
     labels = {outcome.cell.strategy: outcome.cell.label for _, outcome in found}
     mine = {rule: [x for x in lines if (x.budget, x.method) == (budget, label)] for rule, label in labels.items()}
     rows = {rule: outcome_row(its, NAMES[rule]) for rule, its in mine.items()}
-    usual = {rule: published(rounds[0].settings.task, rounds[0].start, budget, rule) for rule in rows}
+    settings = rounds[0].settings
+    converged = dict(settings.policy) == POLICY  # what is published says nothing about shorter training
+    usual = {rule: published(settings.task, rounds[0].start, budget, rule) if converged else None for rule in rows}
     _closing_table(budget, len(rounds), rows, usual)
     means = {rule: row.measured for rule, row in rows.items()}
     print_text(plain_words(statistics.fmean(one.before.overall.mean for one in rounds), means, budget))

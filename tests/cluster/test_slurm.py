@@ -95,7 +95,7 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again_and_continues_at_the_
     with counting(tmp_path, updates=250) as study:  # 80 s, and a job gets 60
         fsc("run", tmp_path, "--on", "slurm", "--time", "00:01:00", "--lease", LEASE, "--workers", "1", "--detach")
         job = slurm.jobs()[0].split()[0]
-        until(lambda: all_done(study), "all runs are done", 200)
+        until(lambda: all_done(study), "all runs are done", 420)  # Slurm takes its time to start a job again
         assert rows(study) == counting_rows
         assert "Caught signal SIGUSR2" in _log(tmp_path)  # nobody but slurmctld sends it here
         assert f"slurm:{job} " in str(study.runs()[-1].worker)  # under the same number

@@ -4,7 +4,7 @@
 
 Every study draws new training noise and trials: policies of the group construction with three points per curve are
 measured in 120 trials per factor, each rule decides, and its policy is trained and measured in the same way. Writes
-`published.json`, from which `fsc quickstart` takes the column beside its own outcome.
+`usual.json`, from which `fsc quickstart` takes the column beside its own outcome.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from factored_scaling.bench.emulator import Emulator, read_emulator
 from factored_scaling.bench.measure import Regime, measure, results
-from factored_scaling.bench.published import TABLES
 from factored_scaling.bench.table_worlds import REPLICATES, TableWorld
+from factored_scaling.bench.usual import TABLES
 from factored_scaling.bench.worlds import Floats, Setting
 from factored_scaling.cli.quickstart import POINTS, START
 from factored_scaling.core.design import plan

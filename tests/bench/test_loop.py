@@ -12,7 +12,7 @@ import torch
 
 from factored_scaling.backends.simulation import Lab
 from factored_scaling.bench.loop import Cell, Loop, LoopSettings, Outcome, Stop
-from factored_scaling.bench.published import Published, published
+from factored_scaling.bench.usual import Usual, usual_outcome
 from factored_scaling.cli import main
 from factored_scaling.cli.outcomes import line_of, outcome_row, outcome_rows, read_outcomes, write_outcomes
 from factored_scaling.cli.quickstart import POLICY as CONVERGED
@@ -182,10 +182,10 @@ def test_the_last_sentence_distinguishes_a_tie_from_the_same_allocation(
     assert verdict(rules, outcomes) == text
 
 
-def test_published_seeds_say_what_chance_explains() -> None:
+def test_usual_outcomes_say_what_chance_explains() -> None:
     rules = {"auto": 0.8, "equal": 0.75, "greedy": 0.7}
     outcomes = [(0, outcome_of(Cell(rule, 6), mean, {"a": len(rule)})) for rule, mean in rules.items()]
-    usual = {"auto": Published(0.8, 0.78, 0.82, 8, "x"), "equal": Published(0.76, 0.74, 0.78, 8, "x"), "greedy": None}
+    usual = {"auto": Usual(0.8, 0.78, 0.82, 8, "x"), "equal": Usual(0.76, 0.74, 0.78, 8, "x"), "greedy": None}
     said = verdict(rules, outcomes, usual)
     # 2·√(0.01² + 0.01²)
     assert said.endswith("by 5.0 points; differences under 2.8 points are within chance (as single runs vary).")
@@ -276,7 +276,7 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
         assert ended.value.code == 0
         printed = capsys.readouterr().out
         assert "Success after collecting K = 100 more demonstrations" in printed
-        assert "emulated" not in printed, "nothing is published for this start"
+        assert "emulated" not in printed, "nothing is known of this start"
         closing = printed[printed.index("In scenes that no demonstration showed") :]
         assert "The response model" in closing  # how it did against the best baseline
         assert f"fsc serve {tmp_path / 'q'}" in closing
@@ -287,35 +287,35 @@ def test_the_quickstart_ends_with_its_table_and_report(tmp_path: Path, capsys: p
     assert len((tmp_path / "q" / "outcomes.csv").read_text().splitlines()) == 5
 
 
-def test_published_success_holds_for_its_task_start_and_budget_only(tmp_path: Path) -> None:
-    path, start = tmp_path / "published.json", {"a": 5, "b": 60}
-    assert published(TASK, start, 100, "auto", path) is None
+def test_a_usual_outcome_holds_for_its_task_start_and_budget_only(tmp_path: Path) -> None:
+    path, start = tmp_path / "usual.json", {"a": 5, "b": 60}
+    assert usual_outcome(TASK, start, 100, "auto", path) is None
     rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
     path.write_text(
         json.dumps([{"task": TASK, "start": start, "budget": 100, "seeds": 8, "source": "x", "rules": rules}])
     )
-    assert published(TASK, start, 100, "auto", path) == Published(0.81, 0.77, 0.85, 8, "x")
+    assert usual_outcome(TASK, start, 100, "auto", path) == Usual(0.81, 0.77, 0.85, 8, "x")
     for task, demos, budget, rule in (
         ("tabletop/insert", start, 100, "auto"),
         (TASK, {"a": 5, "b": 5}, 100, "auto"),
         (TASK, start, 20, "auto"),
         (TASK, start, 100, "equal"),
     ):
-        assert published(task, demos, budget, rule, path) is None
+        assert usual_outcome(task, demos, budget, rule, path) is None
 
 
-def test_the_closing_table_shows_published_seeds_where_there_are_any(
+def test_the_closing_table_shows_usual_outcomes_where_they_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes = [outcome_of(Cell(rule, 100), 0.8) for rule in ("auto", "top", "equal", "greedy")]
     rounds = [Round(LoopSettings(TASK, 3, policy=CONVERGED), {"a": 3}, outcomes[0].result, outcomes)]
     lines = [line_of(TASK, 3, 0, outcome) for outcome in outcomes]
     rules = {"auto": {"mean": 0.81, "low": 0.77, "high": 0.85}}
-    tables = tmp_path / "published.json"
+    tables = tmp_path / "usual.json"
     tables.write_text(
         json.dumps([{"task": TASK, "start": {"a": 3}, "budget": 100, "seeds": 8, "source": "x", "rules": rules}])
     )
-    monkeypatch.setattr("factored_scaling.bench.published.TABLES", tables)
+    monkeypatch.setattr("factored_scaling.bench.usual.TABLES", tables)
     assert show_outcome(tmp_path, 100, rounds, lines) == tmp_path / "outcome.png"
     printed = capsys.readouterr().out
     assert "in 8 studies emulated from x." in printed

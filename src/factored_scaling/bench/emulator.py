@@ -23,7 +23,7 @@ from factored_scaling.io.text import read_json
 
 Floats = NDArray[np.float64]
 OFFSET = 2.0  # demonstrations added to a count before the logarithm; no demonstrations are then like few
-_EDGE = 0.25  # successes added to both sides, so that θ is finite noise at 0 and 1
+_EDGE = 0.25  # successes and failures added, so that θ stays off its ends
 FOLDS = 5
 FILE = "emulator.json"
 
@@ -81,9 +81,8 @@ class Process:
     def mean(self, points: Floats) -> Floats:
         """Expected θ."""
         flat = points.reshape(-1, points.shape[-1])
-        return np.asarray(self.middle + _kernel(self.hyper, flat, self.points) @ self._solved).reshape(
-            points.shape[:-1]
-        )
+        found = self.middle + _kernel(self.hyper, flat, self.points) @ self._solved
+        return np.asarray(found.reshape(points.shape[:-1]))
 
 
 def _total(points: Floats) -> float:

@@ -1,4 +1,4 @@
-"""Regressors that work on data mixtures uses: success as a function of the numbers of demonstrations, without a model.
+"""Regressors of the data-mixing literature: success as a function of the numbers of demonstrations.
 
 Each is fitted to the mean success of every policy and gives the allocation with the largest predicted success.
 """

@@ -21,7 +21,7 @@ from factored_scaling.model.text import counted
 
 if TYPE_CHECKING:
     from factored_scaling.bench.loop import Loop, LoopSettings, Outcome
-    from factored_scaling.bench.published import Published
+    from factored_scaling.bench.usual import Usual
     from factored_scaling.cli.outcomes import OutcomeLine
     from factored_scaling.cli.run import Bars
     from factored_scaling.core.trials import Result
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("auto", "top", "equal", "greedy")
 ALL_STRATEGIES = ("auto", "top", "all", "equal", "greedy", "remix")  # of --full: Re-Mix trains two more models
-# Demonstrations at the start, of every factor or by factor; chosen before the outcome was known.
-# Many demonstrations of three factors and few of two, as datasets grow where varying is easy. Chosen on the emulator of
-# results/tables/pick-place, before it was run: there the choice matters more than between equal numbers.
+# Demonstrations at the start, of every factor or by factor: many of three factors and few of two, as datasets grow
+# where varying is easy. Chosen on the emulator of results/tables/pick-place before it was run.
 FEW, MANY = 5, 40
 START: dict[str, int | dict[str, int]] = {
     "tabletop/pick-place": {
@@ -228,7 +227,7 @@ def _report(loop: Loop, outcomes: Sequence[Outcome], budget: int) -> Path:
 
 def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequence[OutcomeLine]) -> Path:
     """Print the table and what it means for one budget; returns the path of the plot."""
-    from factored_scaling.bench.published import published
+    from factored_scaling.bench.usual import usual_outcome
     from factored_scaling.cli.outcomes import outcome_row
     from factored_scaling.report.figures import outcome_figure
     from factored_scaling.report.style import save_figure
@@ -238,8 +237,8 @@ def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequ
     mine = {rule: [x for x in lines if (x.budget, x.method) == (budget, label)] for rule, label in labels.items()}
     rows = {rule: outcome_row(its, NAMES[rule]) for rule, its in mine.items()}
     settings = rounds[0].settings
-    converged = dict(settings.policy) == POLICY  # what is published says nothing about shorter training
-    usual = {rule: published(settings.task, rounds[0].start, budget, rule) if converged else None for rule in rows}
+    converged = dict(settings.policy) == POLICY  # usual outcomes say nothing about shorter training
+    usual = {rule: usual_outcome(settings.task, rounds[0].start, budget, rule) if converged else None for rule in rows}
     _closing_table(budget, len(rounds), rows, usual)
     means = {rule: row.measured for rule, row in rows.items()}
     print_text(plain_words(statistics.fmean(one.before.overall.mean for one in rounds), means, budget))
@@ -250,7 +249,7 @@ def show_outcome(folder: Path, budget: int, rounds: Sequence[Round], lines: Sequ
 
 
 def _closing_table(
-    budget: int, replicates: int, rows: Mapping[str, OutcomeRow], usual: Mapping[str, Published | None]
+    budget: int, replicates: int, rows: Mapping[str, OutcomeRow], usual: Mapping[str, Usual | None]
 ) -> None:
     """Predicted and measured success per rule, beside what single runs usually give where that is known."""
     from factored_scaling.cli.outcomes import brief
@@ -293,7 +292,7 @@ def plain_words(before: float, means: Mapping[str, float], budget: int) -> str:
 def verdict(
     means: Mapping[str, float],
     outcomes: Sequence[tuple[int, Outcome]],
-    usual: Mapping[str, Published | None] | None = None,
+    usual: Mapping[str, Usual | None] | None = None,
 ) -> str:
     """How the response model did against the best baseline; a difference that chance explains is called a tie.
 
@@ -316,7 +315,7 @@ def _compared(
     means: Mapping[str, float],
     rival: str,
     outcomes: Sequence[tuple[int, Outcome]],
-    usual: Mapping[str, Published | None],
+    usual: Mapping[str, Usual | None],
 ) -> str:
     gap = means["auto"] - means[rival]
     ours = [outcome for _, outcome in outcomes if outcome.cell.strategy == "auto"]

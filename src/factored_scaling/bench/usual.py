@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TABLES = Path(__file__).with_name("published.json")
+TABLES = Path(__file__).with_name("usual.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class Usual:
     """Mean success of a rule over `seeds` emulated studies, and the interval that holds 95% of them."""
 
     mean: float
@@ -21,10 +21,10 @@ class Published:
     source: str
 
 
-def published(
+def usual_outcome(
     task: str, start: Mapping[str, int], budget: int, rule: str, path: Path | None = None
-) -> Published | None:
-    """The rule's published success on this task, start and budget; None where nothing is published.
+) -> Usual | None:
+    """The rule's usual success on this task, start and budget; None where it is not known.
 
     The file lists tables: `task`, `start` (demonstrations per factor), `budget`, `source`, `seeds` and, for each rule,
     `mean`, `low` and `high`.
@@ -34,5 +34,5 @@ def published(
         return None
     for table in json.loads(path.read_text(encoding="utf-8")):
         if (table["task"], table["start"], table["budget"]) == (task, dict(start), budget) and rule in table["rules"]:
-            return Published(**table["rules"][rule], seeds=table["seeds"], source=table["source"])
+            return Usual(**table["rules"][rule], seeds=table["seeds"], source=table["source"])
     return None

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from factored_scaling.bench.policy_tables import TableSettings, build_table, design_table
+from factored_scaling.bench.policy_tables import design_table
+from factored_scaling.bench.table_builder import TableSettings, build_table
 from factored_scaling.sim import load_task
 from factored_scaling.version import __version__
 

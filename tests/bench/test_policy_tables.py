@@ -9,13 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factored_scaling.bench.policy_tables import (
-    Composition,
-    TableSettings,
-    build_table,
-    design_table,
-    read_table,
-)
+from factored_scaling.bench.policy_tables import Composition, design_table, read_table
+from factored_scaling.bench.table_builder import TableSettings, build_table
 from factored_scaling.cli import main
 from factored_scaling.errors import InvalidInput, NotEnoughData
 

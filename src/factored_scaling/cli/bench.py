@@ -156,7 +156,8 @@ def table_command(
     \b
     fsc bench table tabletop/pick-place tables/pick-place --start 10 --policies 200 --device cuda
     """
-    from factored_scaling.bench.policy_tables import TableSettings, build_table, design_table
+    from factored_scaling.bench.policy_tables import design_table
+    from factored_scaling.bench.table_builder import TableSettings, build_table
     from factored_scaling.machine import prepare_cpu, processor
     from factored_scaling.policies.capacity import check_device
     from factored_scaling.sim import load_task

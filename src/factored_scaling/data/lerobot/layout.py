@@ -26,7 +26,7 @@ INDEX_FEATURES = {
     "index": "int64",
     "task_index": "int64",
 }
-INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
+INFO, TASKS, EPISODES = "meta/info.json", "meta/tasks.parquet", "meta/episodes"
 FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 DATA_PATH, VIDEO_PATH = f"data/{FILE}.parquet", "videos/{video_key}/" + f"{FILE}.mp4"
 CHUNK_FILES, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200

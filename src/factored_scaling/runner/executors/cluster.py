@@ -127,9 +127,7 @@ def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
         store.put_document(job.study_id, JOBS, folder.name, entry)
 
 
-def follow(
-    job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None], look: float = LOOK
-) -> bool:
+def follow(job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None]) -> bool:
     """Report runs as they end, until none is left or workers were asked to stop; False when interrupted.
 
     An interrupt stops no worker. `folder` is that of the submission. `over` says why no worker is left, or None while
@@ -146,7 +144,7 @@ def follow(
                 if str(error) != warned:
                     warned = str(error)
                     on_event(Warned(f"{error}; the workers go on"))
-                time.sleep(5 * look)
+                time.sleep(5 * LOOK)
                 continue
             if not left or (reason is not None and ending):
                 return True
@@ -154,7 +152,7 @@ def follow(
                 said = folder / REASON
                 reason += f": {said.read_text(encoding='utf-8').strip()}" if said.exists() else ""
                 raise RunFailed(f"{reason}; {left} runs are not done", hint=f"logs are in {folder}")
-            time.sleep(look)
+            time.sleep(LOOK)
     except KeyboardInterrupt:
         return False
 

@@ -183,7 +183,7 @@ def test_which_runs_are_queued(study: Study) -> None:
 
 def test_trained_runs_are_queued_before_others_are(study: Study) -> None:
     waiting = study.runs()[2].id
-    study.store.trained(waiting)
+    study.store.tell(waiting, waits=True)
     assert [standing.run.id for standing in Scoring.begin(study).standings()] == [waiting]
 
 

@@ -96,7 +96,7 @@ def test_threads_share_a_store(store: Store, example: Any) -> None:
         if run is not None:
             for number in range(10):
                 store.append_trials(run.id, [Trial(str(number), 1.0)], run.lease_token)
-            store.finish(run.id, run.lease_token)
+            store.tell(run.id, lease_token=run.lease_token)
         taken.append(run)
 
     threads = [threading.Thread(target=work, args=(f"thread {number}",)) for number in range(8)]

@@ -69,7 +69,7 @@ class TestStudies:
         for method in ("runs", "outline", "rounds", "tallies", "study_scores", "documents", "dump"):
             with pytest.raises(StudyMissing, match="no study with number 41"):
                 getattr(store, method)(41)
-        for method in ("run", "trials", "scores", "attempts", "retry", "finish", "release"):
+        for method in ("run", "trials", "scores", "attempts", "retry", "tell", "release"):
             with pytest.raises(StudyMissing, match="no run 41"):
                 getattr(store, method)(41)
 
@@ -92,7 +92,7 @@ class TestRounds:
     def test_a_run_of_an_earlier_round_keeps_its_results(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
         store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token)
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         store.add_round(example.study, example.spec, example.dataset, None)
         other = PlannedRun(RunSpec(("new",)), {"camera": 1}, ())
         shared = PlannedRun(run.spec, {"camera": 7}, ())
@@ -143,7 +143,7 @@ class TestRuns:
         store.release(measured)
         store.append_scores(told, [Measurement(0.5)])
         store.release(told)
-        store.trained(waiting)
+        store.tell(waiting, waits=True)
         store.fail(failed, None, "out of memory")
         store.release(released)
         untouched = [run.id for run in runs[6:]]
@@ -197,7 +197,7 @@ class TestLeases:
             lambda: store.heartbeat(stale.id, stale.lease_token, 60),
             lambda: store.append_trials(stale.id, [Trial("a", 1.0)], stale.lease_token),
             lambda: store.append_scores(stale.id, [Measurement(0.9, source="told")], stale.lease_token),
-            lambda: store.finish(stale.id, stale.lease_token),
+            lambda: store.tell(stale.id, lease_token=stale.lease_token),
             lambda: store.fail(stale.id, stale.lease_token, "broke"),
             lambda: store.release(stale.id, stale.lease_token),
         ]
@@ -206,9 +206,9 @@ class TestLeases:
                 call()
         assert store.run(fresh.id) == fresh
         assert store.append_trials(fresh.id, [Trial("a", 1.0)], fresh.lease_token) == 1
-        store.finish(fresh.id, fresh.lease_token)
+        store.tell(fresh.id, lease_token=fresh.lease_token)
         with pytest.raises(LeaseLost, match="it is done now"):
-            store.finish(stale.id, stale.lease_token)
+            store.tell(stale.id, lease_token=stale.lease_token)
 
     def test_a_stale_workers_mean_is_refused_every_time_and_blocks_nobody(
         self, store: Store, example: Any, clock: Any
@@ -227,14 +227,14 @@ class TestLeases:
         assert store.scores(fresh.id) == []
         assert store.append_scores(fresh.id, [Measurement(0.1, source="told")], fresh.lease_token) == 1
         refused()
-        store.finish(fresh.id, fresh.lease_token)
+        store.tell(fresh.id, lease_token=fresh.lease_token)
         refused()
         assert store.scores(fresh.id) == [Measurement(0.1, source="told")]
 
     def test_a_worker_adds_no_mean_to_a_run_that_a_person_ended(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
         store.append_scores(run.id, [Measurement(0.5, source="results.csv:1")])
-        store.finish(run.id)
+        store.tell(run.id)
         for _ in range(2):
             with pytest.raises(LeaseLost, match="it is done now"):
                 store.append_scores(run.id, [Measurement(0.9, source="told")], run.lease_token)
@@ -243,7 +243,7 @@ class TestLeases:
     def test_a_mean_sent_again_after_the_end_counts_once(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
         assert store.append_scores(run.id, [Measurement(0.5, source="told")], run.lease_token) == 1
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         assert store.append_scores(run.id, [Measurement(0.5, source="told")], run.lease_token) == 0
 
     def test_a_late_worker_that_was_not_replaced_goes_on(self, store: Store, example: Any, clock: Any) -> None:
@@ -319,10 +319,12 @@ class TestLeases:
     def test_a_trained_run_waits_for_its_trials_and_is_not_taken(self, store: Store, example: Any, clock: Any) -> None:
         run = taken(store, example.study, "trainer")
         clock.forward(7)
-        store.trained(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token, waits=True)
         ready = clock.time
         clock.forward(7)
-        store.trained(run.id, run.lease_token)  # told twice, because the first answer did not arrive
+        store.tell(
+            run.id, lease_token=run.lease_token, waits=True
+        )  # told twice, because the first answer did not arrive
         row = store.run(run.id)
         assert (row.state, row.worker, row.trained) == ("trained", None, ready)
         assert [attempt.outcome for attempt in store.attempts(run.id)] == ["released"]
@@ -332,13 +334,13 @@ class TestLeases:
             store.append_trials(run.id, [Trial("late", 1.0)], run.lease_token)
         store.append_trials(run.id, [Trial("a", 1.0)])
         assert store.run(run.id).state == "trained"
-        store.finish(run.id)
+        store.tell(run.id)
         assert store.run(run.id).state == "done"
         with pytest.raises(InvalidInput, match="is done, only a pending"):
-            store.trained(run.id)
+            store.tell(run.id, waits=True)
 
     def test_a_person_may_say_that_a_run_is_trained_and_take_it_back(self, store: Store, example: Any) -> None:
-        store.trained(example.runs[0])
+        store.tell(example.runs[0], waits=True)
         assert store.run(example.runs[0]).state == "trained"
         store.retry(example.runs[0])
         assert store.run(example.runs[0]).state == "pending"
@@ -396,7 +398,7 @@ class TestLeases:
         clock.forward(61)
         taken(store, example.study, "fresh", 60)
         with pytest.raises(LeaseLost, match="fresh works on it now"):
-            store.trained(stale.id, stale.lease_token)
+            store.tell(stale.id, lease_token=stale.lease_token, waits=True)
 
     def test_a_failed_run_is_not_taken(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
@@ -428,22 +430,22 @@ class TestLeases:
     def test_a_run_without_results_is_not_done(self, store: Store, example: Any) -> None:
         run = taken(store, example.study)
         with pytest.raises(InvalidInput, match="no results yet"):
-            store.finish(run.id, run.lease_token)
+            store.tell(run.id, lease_token=run.lease_token)
         assert store.run(run.id).state == "running"
 
     def test_finishing_twice_counts_once(self, store: Store, example: Any, clock: Any) -> None:
         run = taken(store, example.study)
         store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token)
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         done = store.run(run.id)
         clock.forward(10)
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         assert store.run(run.id) == done
         assert len(store.attempts(run.id)) == 1
 
     def test_a_done_run_stays_done(self, store: Store, example: Any) -> None:
         store.append_trials(example.runs[0], [Trial("a", 1.0)])
-        store.finish(example.runs[0])
+        store.tell(example.runs[0])
         with pytest.raises(InvalidInput, match="done and stays so"):
             store.fail(example.runs[0], None, "changed my mind")
         with pytest.raises(InvalidInput, match="done and stays so"):
@@ -558,13 +560,13 @@ class TestTrials:
             with pytest.raises(InvalidInput, match="a policy's name"):
                 store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy=name)  # type: ignore[arg-type]
         store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy="one")
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         assert store.append_trials(run.id, [Trial("a", 1.0)], run.lease_token, policy="two") == 0  # done stays done
         assert store.run(run.id).policy == "one"
 
     def test_a_done_run_takes_no_more(self, store: Store, example: Any) -> None:
         store.append_trials(example.runs[0], [Trial("a", 1.0)])
-        store.finish(example.runs[0])
+        store.tell(example.runs[0])
         with pytest.raises(InvalidInput, match="a new seed is a new run"):
             store.append_trials(example.runs[0], [Trial("b", 1.0)])
         assert store.append_trials(example.runs[0], [Trial("a", 1.0)]) == 0
@@ -623,7 +625,7 @@ class TestScores:
 
     def test_a_score_is_result_enough_and_a_done_run_takes_another_opinion(self, store: Store, example: Any) -> None:
         store.append_scores(example.runs[0], [Measurement(0.5)])
-        store.finish(example.runs[0])
+        store.tell(example.runs[0])
         assert store.append_scores(example.runs[0], [Measurement(0.6, source="other lab")]) == 1
 
     @pytest.mark.parametrize("score", [float("nan"), -0.1, 1.1, "0.5", True])
@@ -681,7 +683,7 @@ class TestExchange:
         assert kept == [vars_of(row, strip) for row in store.runs(example.study)]
         run = taken(store, copy)
         store.append_trials(run.id, [Trial("fresh", 1.0)], run.lease_token)
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
 
     def test_an_export_of_an_earlier_release_is_read(self, store: Store, example: Any, clock: Any) -> None:
         fill(store, example, clock)
@@ -737,13 +739,13 @@ def fill(store: Store, example: Any, clock: Any) -> None:
     """Something of everything: two rounds, runs in every state, trials, scores, documents, a history."""
     done = taken(store, example.study, "first")
     store.append_trials(done.id, [Trial("a", 1.0, ("light",), "dim", "n"), Trial("b", 1 / 3)], done.lease_token)
-    store.finish(done.id, done.lease_token)
+    store.tell(done.id, lease_token=done.lease_token)
     clock.forward(3.25)
     failed = taken(store, example.study, "second")
     store.fail(failed.id, failed.lease_token, "broke")
     store.append_scores(failed.id, [Measurement(0.1, 7, ("light", "table"), "csv"), Measurement(0.2)])
     taken(store, example.study, "third")
-    store.trained(taken(store, example.study, "fourth").id)
+    store.tell(taken(store, example.study, "fourth").id, waits=True)
     store.add_round(example.study, example.spec, example.dataset, {"light": 2})
     planned = plan(example.spec, example.dataset)
     store.add_runs(example.study, 1, [planned[0], PlannedRun(RunSpec(("new",)), {"light": 1}, ())])

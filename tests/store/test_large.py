@@ -57,7 +57,7 @@ def test_an_outline_says_how_far_every_run_is(store: Store, example: Any, clock:
     assert working is not None
     assert failing is not None
     store.fail(failing.id, failing.lease_token, "broke")
-    store.trained(example.runs[2])
+    store.tell(example.runs[2], waits=True)
     store.add_round(example.study, example.spec, example.dataset, None)
     store.add_runs(example.study, 1, [PlannedRun(RunSpec(("new",)), {}, ()), plan(example.spec, example.dataset)[0]])
     outline = store.outline(example.study)
@@ -152,7 +152,7 @@ class TestIndexes:
             run = store.lease(example.study, "worker", 60)
             assert run is not None
             store.append_trials(run.id, TRIALS, run.lease_token)
-            store.finish(run.id, run.lease_token)
+            store.tell(run.id, lease_token=run.lease_token)
         plans = [step for statement in seen for step in explained(tmp_path / "study.db", *statement)]
         assert any("fsc_runs_waiting" in step for step in plans)
         assert any("fsc_runs_running" in step for step in plans)

@@ -109,7 +109,7 @@ def test_an_old_database_goes_on(old: Path) -> None:
         assert run.worker == "today"
         assert [attempt.outcome for attempt in store.attempts(run.id)] == ["lost"]  # "third" has been silent for years
         store.append_trials(run.id, [Trial("new", 1.0)], run.lease_token)
-        store.finish(run.id, run.lease_token)
+        store.tell(run.id, lease_token=run.lease_token)
         scoring = store.rounds(study)[-1].spec.scoring_spec()
         queued = plan_queue(1, scoring, seed=0)
         waiting = store.add_runs(study, 1, [PlannedRun(RunSpec(("light/0",)), {"camera": 0, "light": 1}, ())])

@@ -325,7 +325,7 @@ class TestClosing:
     def test_a_run_that_was_finished_otherwise_holds_it_up_too(self, store: Store, queue: Queue) -> None:
         store.append_entries(queue.id, [(code, score(code)) for code in queue.codes])
         store.append_trials(queue.runs[1], [Trial("by hand", 0.5)])
-        store.finish(queue.runs[1])
+        store.tell(queue.runs[1])
         with pytest.raises(InvalidInput, match=rf"run {queue.runs[1]} was finished otherwise meanwhile"):
             store.close_evaluation(queue.id)
         assert store.evaluation(queue.id).closed is None

@@ -2,7 +2,7 @@
 
 The episodes are written as a dataset of their own, and all of that is trained on. LeRobot's own selection,
 `--dataset.episodes`, normalises with the statistics of all episodes in every version, and looks up wrong frames in
-those of `MISINDEXED` wherever a policy drops the ends of episodes, as the diffusion policy does.
+0.4.4 to 0.5.1 wherever a policy drops the ends of episodes, as the diffusion policy does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from factored_scaling.backends import BackendRequest
 
 OLDEST = (0, 4, 0)  # earlier ones read another layout of datasets
-MISINDEXED = ((0, 4, 4), (0, 5, 1))  # first and last version known to look up wrong frames of selected episodes
 LOADED = "All keys loaded successfully!"
 # what different versions print otherwise
 NOT_LOADED = (

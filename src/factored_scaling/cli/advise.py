@@ -42,13 +42,17 @@ if TYPE_CHECKING:
     from factored_scaling.study import Snapshot
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
+budget_option = click.option(
+    "--budget", type=int, required=True, help="K: how many demonstrations can be collected (or cost units)."
+)
+partial_option = click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
 
 
 @click.command("fit")
 @study_argument
 @results_argument
 @click.option("--budget", type=int, default=100, show_default=True, help="Demonstrations to look ahead.")
-@click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
+@partial_option
 @json_option
 def fit_command(study: str, results: str | None, budget: int, partial: bool, as_json: bool) -> None:
     """Fit one scaling curve per combination, 1 − a·(n + base)^b, and say how far to trust it.
@@ -77,7 +81,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
 @click.command("recommend")
 @study_argument
 @results_argument
-@click.option("--budget", type=int, required=True, help="K: how many demonstrations can be collected (or cost units).")
+@budget_option
 @click.option(
     "--strategy",
     default="auto",
@@ -95,7 +99,7 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     "power-law: the paper's curves, default of the others.",
 )
 @click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-recommended`.")
-@click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
+@partial_option
 @click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
 @click.option(
     "--proxy",

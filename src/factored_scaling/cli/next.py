@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import click
 
-from factored_scaling.cli.advise import results_argument
+from factored_scaling.cli.advise import budget_option, partial_option, results_argument
 from factored_scaling.cli.show import json_option, print_json, print_table, print_text, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.spec import StudySpec
@@ -21,7 +21,7 @@ MARK = "←"
 @click.command("next")
 @study_argument
 @results_argument
-@click.option("--budget", type=int, required=True, help="K: how many demonstrations can be collected (or cost units).")
+@budget_option
 @click.option("--trials", type=click.IntRange(1), help="Trials of a new policy; as many as those before by default.")
 @click.option("--policy-cost", type=float, default=0.0, help="Units of the budget that training a policy costs.")
 @click.option("--trial-cost", type=float, default=0.0, help="Units of the budget that one trial costs.")
@@ -29,7 +29,7 @@ MARK = "←"
     "--worth", type=float, help="Points of success (in %) each policy must add; 0.1, or 0 where costs are given."
 )
 @click.option("--add", is_flag=True, help="Put the policies to train into the study's record, as pending runs.")
-@click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
+@partial_option
 @json_option
 def next_command(
     study: str,

@@ -42,7 +42,7 @@ START: dict[str, int | dict[str, int]] = {
     }
 }
 OTHER_START = 10
-# Success after it is that of twice the updates (results/README.md, tabletop-pick-place / training).
+# Success after it is that of twice the updates (results/tabletop-pick-place/README.md#training).
 POLICY = {"updates": 1800, "learning_rate": 4e-3}
 POINTS = 3  # per curve: seven policies for the three curves of five factors
 NAMES = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from factored_scaling.cli.advise import results_argument
+from factored_scaling.cli.advise import partial_option, results_argument
 from factored_scaling.cli.outcomes import outcome_rows, read_outcomes
 from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.show import print_warnings, say
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Outcome of each rule (outcomes.csv), shown for this K.",
 )
-@click.option("--partial", is_flag=True, help="Also use scores of runs that are not finished.")
+@partial_option
 def report_command(
     study: str,
     results: str | None,

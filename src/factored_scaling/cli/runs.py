@@ -196,16 +196,12 @@ def extend_command(
             print_json({"round": opened.round.index, **sizes, "order": advice} | ({"collected": counts} if new else {}))
             return
         wanted = advice["allocation"] if advice else {}
-        title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
-        _print_round(opened, title, wanted, counts)
+        _print_round(opened, before, compare, wanted, counts)
         if new is not None and new.known:
             say(f"{new.known} episodes of {episodes} are in the study already")
         if advice and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
             say("what was collected differs from the recommendation; the next fit uses what was collected")
-        if compare:
-            say(f"nothing was changed; `fsc extend {study} --episodes {episodes}` goes on with what is there")
-            return
-        say(_to_train(opened, study))
+        _say_next(opened, study, f"--episodes {episodes}", compare)
 
 
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, advice: dict[str, Any] | None) -> dict[str, int]:
@@ -246,8 +242,7 @@ def _extend_from(
     if as_json:
         print_json(_found_entry(opened, found) | {"order": advice})
         return
-    title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
-    _print_round(opened, title, wanted or {}, found.counts)
+    _print_round(opened, before, compare, wanted or {}, found.counts)
     for sentence in found.sentences():
         say(f"• {sentence}")
     if wanted is None:
@@ -257,18 +252,18 @@ def _extend_from(
     if elsewhere and not found.gone:  # with some gone, a sentence above says that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
         say(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
+    _say_next(opened, study, f"--dataset {root}", compare)
+
+
+def _say_next(opened: Study, study: str, option: str, compare: bool) -> None:
+    """Say how many policies the new round has to train, and what earlier rounds left undone."""
     if compare:
-        say(f"nothing was changed; `fsc extend {study} --dataset {root}` goes on with what is there")
+        say(f"nothing was changed; `fsc extend {study} {option}` goes on with what is there")
         return
-    say(_to_train(opened, study))
-
-
-def _to_train(opened: Study, study: str) -> str:
-    """How many policies the new round has to train, and what earlier rounds left undone."""
     pending = [run for run in opened.runs() if run.state == "pending"]
     before = sum(opened.round.index not in run.rounds for run in pending)
     after = f", after them {before} that earlier rounds left" if before else ""
-    return f"{len(pending) - before} policies to train{after}; `fsc runs {study}` lists them"
+    say(f"{len(pending) - before} policies to train{after}; `fsc runs {study}` lists them")
 
 
 def _listed(opened: Study) -> dict[int, Listed]:
@@ -305,7 +300,8 @@ def _found_entry(opened: Study, found: Collected) -> dict[str, Any]:
     }
 
 
-def _print_round(opened: Study, title: str, wanted: dict[str, int], counts: dict[str, int]) -> None:
+def _print_round(opened: Study, before: int, compare: bool, wanted: dict[str, int], counts: dict[str, int]) -> None:
+    title = f"Round {before}, so far" if compare else f"Round {before} → {opened.round.index}"
     rows = [[n, str(wanted.get(n, "–")), str(counts.get(n, 0)), str(size)] for n, size in opened.spec.sizes.items()]
     if counts.get("nominal"):
         rows.append(["nominal", "–", str(counts["nominal"]), str(opened.spec.nominal)])

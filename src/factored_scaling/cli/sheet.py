@@ -231,7 +231,7 @@ def collect_command(
         raise InvalidInput("a budget and an allocation", where="--allocation", hint="give one of them")
     forms, target = _forms(out, kind), Target.parse(study)
     with target.study() as opened:
-        wanted = _allocation(target, opened, budget, strategy, allocation)
+        wanted = _allocation(opened, budget, strategy, allocation)
         collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
         for form in forms:
             _write(_place(target, f"collect-{collection.number}", out, form), collection_text(opened, collection, form))
@@ -260,9 +260,7 @@ def labels_command(study: str, out: Path | None) -> None:
         say(f"warning: {without} demos are ticked off without an episode and are left out", err=True)
 
 
-def _allocation(
-    target: Target, study: Study, budget: int | None, strategy: str, allocation: tuple[str, ...]
-) -> dict[str, int] | None:
+def _allocation(study: Study, budget: int | None, strategy: str, allocation: tuple[str, ...]) -> dict[str, int] | None:
     """What to list; None for what was listed before."""
     from factored_scaling.cli.start import pairs
     from factored_scaling.scoring.sheets import collections

@@ -99,15 +99,15 @@ class Result:
     by_factor: dict[tuple[str, ...], Score] = field(default_factory=dict)
 
 
-def wilson(mean: float, trials: int, z: float = Z95) -> Interval:
-    """Wilson's score interval for `mean` successes out of `trials` 0/1 trials."""
+def wilson(mean: float, trials: int) -> Interval:
+    """Wilson's 95% score interval for `mean` successes out of `trials` 0/1 trials."""
     if trials < 1:
         raise InvalidInput(f"an interval needs at least one trial, not {trials}")
     if not 0.0 <= mean <= 1.0:
         raise InvalidInput(f"a mean score must lie in [0, 1], not {mean!r}")
-    spread = z * z / trials
+    spread = Z95 * Z95 / trials
     centre = (mean + spread / 2) / (1 + spread)
-    half = z * math.sqrt(mean * (1 - mean) / trials + spread / (4 * trials)) / (1 + spread)
+    half = Z95 * math.sqrt(mean * (1 - mean) / trials + spread / (4 * trials)) / (1 + spread)
     low = 0.0 if mean == 0 else max(0.0, centre - half)
     high = 1.0 if mean == 1 else min(1.0, centre + half)
     return Interval(low, high)

@@ -226,7 +226,6 @@ def train_remix(
     folder: Path,
     progress: Progress,
     device: str = "cpu",
-    checkpoint_every: int = 200,
 ) -> RemixResult:
     """Both trainings, one after the other; resumes by itself, and returns at once when finished and whole."""
     identity = identity_of(table, config.to_mapping(), seed)
@@ -250,12 +249,12 @@ def train_remix(
         reference.best.load_state_dict(tensors)
     else:
         stage = staged(0, "reference")
-        train(reference, config.optimisation, folder / REFERENCE, identity, stage, checkpoint_every)
+        train(reference, config.optimisation, folder / REFERENCE, identity, stage)
         description = {"identity": identity, "validation_loss": float(cast(Tensor, reference.module.best_loss))}
         checkpoint.write(folder, REFERENCE, reference.best.state_dict(), description)
         checkpoint.ResumePoints(folder / REFERENCE).clear()
     proxy = ProxyLearner(models[2], reference.best, frames, domains, seed)
-    train(proxy, config.optimisation, folder / "proxy", identity, staged(1, "proxy"), checkpoint_every)
+    train(proxy, config.optimisation, folder / "proxy", identity, staged(1, "proxy"))
     _write(folder, cast(Tensor, proxy.module.trajectory), domains, config, seed, identity)
     checkpoint.ResumePoints(folder / "proxy").clear()
     return load_remix(folder)

@@ -35,10 +35,8 @@ from sqlalchemy import (
 from factored_scaling.errors import InvalidInput, LeaseLost
 from factored_scaling.store import studies
 from factored_scaling.store.rows import LONGEST_NAME, Outcome, Stage, State, checked_text
-from factored_scaling.store.runs import require
+from factored_scaling.store.runs import in_parts, require
 from factored_scaling.store.schema import RUNNING, WAITING, attempts, runs, scores, trials
-
-_IDS_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
 def take(
@@ -122,8 +120,8 @@ def end(
 def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> None:
     """End many runs by hand, as `end` does one; those that are done stay as they are."""
     rows: list[Row[Any]] = []
-    for start in range(0, len(run_ids), _IDS_PER_QUERY):
-        open_ = and_(runs.c.id.in_(run_ids[start : start + _IDS_PER_QUERY]), runs.c.state != "done")
+    for part in in_parts(run_ids):
+        open_ = and_(runs.c.id.in_(part), runs.c.state != "done")
         rows += connection.execute(select(runs).where(open_))
         measured = or_(*(exists().where(table.c.run_id == runs.c.id) for table in (trials, scores)))
         empty = connection.execute(select(runs.c.id).where(open_, ~measured).limit(1)).scalar()

@@ -14,10 +14,9 @@ from factored_scaling.errors import InvalidInput
 from factored_scaling.store import leases, studies
 from factored_scaling.store.leases import lost
 from factored_scaling.store.rows import LONGEST_NAME, Document, checked_text, to_json
-from factored_scaling.store.runs import require, rows_by_run
+from factored_scaling.store.runs import in_parts, require, rows_by_run
 from factored_scaling.store.schema import runs, scores, trials
 
-_KEYS_PER_QUERY = 500  # databases limit how many values one statement may name
 _Values = dict[str, Any]
 _CORRECTION = "results never change; tell a correction under another name"
 _ANEW = "; name a policy that was trained again with `policy=`"
@@ -38,8 +37,8 @@ def append_trials(
         _name_policy(connection, run, token, policy)
     keys = [key for (key,) in wanted]
     known: list[Row[Any]] = []
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        some = trials.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
+    for part in in_parts(keys):
+        some = trials.c.key.in_(part)
         known += connection.execute(select(trials).where(trials.c.run_id == run_id, some)).all()
     hint = _CORRECTION if token is None or policy is not None else _CORRECTION + _ANEW
     new = _new_only(wanted, known, ("key",), run_id, hint)
@@ -125,12 +124,8 @@ def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None = 
     studies.require(connection, study)
     columns = trials.c.run_id, trials.c.factor, trials.c.score
     counted = select(*columns, func.count().label("count"), func.min(trials.c.id).label("first")).group_by(*columns)
-    if run_ids is None:
-        own = select(runs.c.id).where(runs.c.study_id == study)
-        rows = connection.execute(counted.where(trials.c.run_id.in_(own))).all()
-    else:
-        some = [run_ids[start : start + _KEYS_PER_QUERY] for start in range(0, len(run_ids), _KEYS_PER_QUERY)]
-        rows = [row for ids in some for row in connection.execute(counted.where(trials.c.run_id.in_(ids)))]
+    parts = [select(runs.c.id).where(runs.c.study_id == study)] if run_ids is None else in_parts(run_ids)
+    rows = [row for ids in parts for row in connection.execute(counted.where(trials.c.run_id.in_(ids)))]
     factors = cache(lambda text: tuple(json.loads(text)))
     found: dict[int, list[tuple[int, Tally]]] = {}
     for run_id, factor, score, count, first in rows:

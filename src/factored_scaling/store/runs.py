@@ -33,7 +33,7 @@ from factored_scaling.store.schema import attempts, placements, queue, rounds, r
 _PLACED = runs.join(placements, placements.c.run_id == runs.c.id).join(rounds, rounds.c.id == placements.c.round_id)
 _SHORTEST_DIGEST = 4  # characters by which a run may be named
 _FIELDS = tuple(field.name for field in fields(RunRow))
-_IDS_PER_QUERY = 500  # databases limit how many values one statement may name
+_VALUES_PER_QUERY = 500  # databases limit how many values one statement may name
 
 
 def add(
@@ -105,7 +105,7 @@ def of_study(connection: Connection, study: int, index: int | None = None) -> li
 
 def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
     """The runs of these ids that exist, in the order of the ids."""
-    found = {run.id: run for chunk in _chunks(run_ids) for run in read(connection, runs.c.id.in_(chunk))}
+    found = {run.id: run for chunk in in_parts(run_ids) for run in read(connection, runs.c.id.in_(chunk))}
     return [found[id_] for id_ in run_ids if id_ in found]
 
 
@@ -130,7 +130,7 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
 def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
     """What the runs of these ids that exist are trained on, in the order of the ids."""
     found: dict[int, str] = {}
-    for chunk in _chunks(run_ids):
+    for chunk in in_parts(run_ids):
         rows = connection.execute(select(runs.c.id, runs.c.spec).where(runs.c.id.in_(chunk)))
         found |= {row.id: row.spec for row in rows}
     return {id_: RunSpec.from_mapping(json.loads(found[id_])) for id_ in run_ids if id_ in found}
@@ -207,7 +207,7 @@ def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
 def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
     """Who made the last attempt that is over at each of these runs, where it was a worker."""
     found: dict[int, str] = {}
-    for chunk in _chunks(run_ids):
+    for chunk in in_parts(run_ids):
         query = select(attempts.c.run_id, attempts.c.worker).where(attempts.c.run_id.in_(chunk))
         rows = connection.execute(query.where(attempts.c.worker.is_not(None)).order_by(attempts.c.number))
         found |= {row.run_id: row.worker for row in rows}
@@ -244,9 +244,8 @@ def rows_by_run(
     connection: Connection, study: int, table: Table, run_ids: Sequence[int] | None = None
 ) -> dict[int, list[Row[Any]]]:
     """The rows of a table that belong to runs of the study, or to some runs, by run id, oldest first."""
-    own = [select(runs.c.id).where(runs.c.study_id == study)] if run_ids is None else _chunks(run_ids)
     found: dict[int, list[Row[Any]]] = {}
-    for ids in own:
+    for ids in [select(runs.c.id).where(runs.c.study_id == study)] if run_ids is None else in_parts(run_ids):
         for row in connection.execute(select(table).where(table.c.run_id.in_(ids)).order_by(table.c.id)):
             found.setdefault(row.run_id, []).append(row)
     return found
@@ -266,8 +265,9 @@ def missing(run_id: int) -> StudyMissing:
     return StudyMissing(f"there is no run {run_id}")
 
 
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[start : start + _IDS_PER_QUERY] for start in range(0, len(ids), _IDS_PER_QUERY))
+def in_parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Parts of a long list, each short enough for one statement."""
+    return (values[start : start + _VALUES_PER_QUERY] for start in range(0, len(values), _VALUES_PER_QUERY))
 
 
 def _ids_by_digest(connection: Connection, study: int) -> dict[str, int]:

@@ -256,10 +256,6 @@ class Store:
         """Extend the lease to `seconds` from now; returns its new end. LeaseLost when the run was taken over."""
         return self._write(leases.extend, run_id, lease_token, seconds)
 
-    def finish(self, run_id: int, lease_token: int | None = None) -> None:
-        """The run is done; it needs a result. Without a token: by hand, and the worker that holds the run loses it."""
-        self._write(leases.end, run_id, lease_token, "done")
-
     def fail(self, run_id: int, lease_token: int | None, error: str, *, trains_anew: bool = False) -> None:
         """The run failed, for this reason. It stays so until `retry`.
 
@@ -272,10 +268,6 @@ class Store:
         self._write(leases.end, run_id, lease_token, "released")
 
     hand_over = _writes(results.hand_over)
-
-    def trained(self, run_id: int, lease_token: int | None = None) -> None:
-        """The run's policy is ready and waits for trials that people score: no worker takes it. `finish` ends it."""
-        self._write(leases.set_trained, run_id, lease_token)
 
     def retry(self, run_id: int) -> None:
         """A failed or trained run becomes pending again; its error stays among the attempts."""
@@ -297,8 +289,9 @@ class Store:
     ) -> int:
         """Store the whole outcome of an attempt and end it: the run is done. Returns how many results were new.
 
-        With `waits` the run is trained instead and waits for results of people. `documents` are kept with the study.
-        Tokens, `policy` and repeated calls count as in `append_trials`, `append_scores` and `finish`.
+        A run that is done has a result, from now or before. With `waits` the run is trained instead, and no worker
+        takes it: it waits for results of people. `documents` are kept with the study. Without a token a person ends
+        the run, and the worker that holds it loses it. `policy` and repeated calls count as in `append_trials`.
         """
         return self._write(results.tell, run_id, trials, means, lease_token, documents, waits, policy)
 

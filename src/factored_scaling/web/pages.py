@@ -24,9 +24,9 @@ def page(template: str, **content: Any) -> str:
     return _templates().get_template(template).render(content)
 
 
-def as_json(content: Any, status: int = 200) -> Response:
+def as_json(content: Any) -> Response:
     """Plain data; never NaN, which JSON does not have."""
-    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
+    return Response(json.dumps(content, allow_nan=False), media_type="application/json")
 
 
 def asset(name: str) -> tuple[bytes, str] | None:

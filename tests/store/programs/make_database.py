@@ -29,7 +29,7 @@ def main(path: Path) -> None:
         assert done is not None
         trials = [Trial("a", 1.0, ("light",), "dim", "slipped"), Trial("b", 0.5)]
         store.append_trials(done.id, trials, done.lease_token, policy="weights")
-        store.finish(done.id, done.lease_token)
+        store.tell(done.id, lease_token=done.lease_token)
         failed = store.lease(study, "second", 60)
         assert failed is not None
         store.fail(failed.id, failed.lease_token, "out of memory")
@@ -39,7 +39,7 @@ def main(path: Path) -> None:
         grown = spec.with_demos({"light": 1})
         store.add_round(study, grown, dataset.extended([Episode("light/4", "light")]), {"light": 1})
         store.add_runs(study, 1, planned[:1])
-        store.trained(planned_ids[4])
+        store.tell(planned_ids[4], waits=True)
         store.put_document(study, "remix", "0", {"light": 0.75})
         waiting = [run.id for run in store.runs(study) if run.state in ("pending", "trained")]
         scoring = spec.scoring_spec()

@@ -31,7 +31,7 @@ def work(address: str, worker: str) -> None:
             for number in range(3):
                 store.append_trials(run.id, [Trial(f"{worker}/{number}", 1.0)], run.lease_token)
                 store.heartbeat(run.id, run.lease_token, 60)
-            store.finish(run.id, run.lease_token)
+            store.tell(run.id, lease_token=run.lease_token)
             os.write(sys.stdout.fileno(), f"{worker} {run.id}\n".encode())
             time.sleep(0.005)  # as training would: SQLite's lock is not fair to those who wait for it
 

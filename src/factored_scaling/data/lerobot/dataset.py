@@ -68,7 +68,7 @@ class LerobotDataset:
         declared = info.get("total_episodes")
         if declared is not None and declared != len(episodes):
             what = f"info.json counts {declared} episodes, the metadata lists {len(episodes)}"
-            raise InvalidInput(what, where=str(path), hint="did the recording end with finalize()?")
+            raise InvalidInput(what, where=str(path), hint=layout.UNFINISHED)
         return cls(path, info, features, episodes, table)
 
     def __len__(self) -> int:

@@ -26,11 +26,12 @@ INDEX_FEATURES = {
     "index": "int64",
     "task_index": "int64",
 }
-INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
+INFO, TASKS, EPISODES = "meta/info.json", "meta/tasks.parquet", "meta/episodes"
 FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 DATA_PATH, VIDEO_PATH = f"data/{FILE}.parquet", "videos/{video_key}/" + f"{FILE}.mp4"
 CHUNK_FILES, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200
 LONGEST_PATH = 400
+UNFINISHED, INCOMPLETE = "did the recording end with finalize()?", "was the dataset downloaded whole?"
 # {video_key} and {chunk_index:03d}, as LeRobot writes them; what else Python's format strings can do is refused
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 # The type that pandas and LeRobot give to the columns of meta/tasks.parquet
@@ -143,10 +144,10 @@ def open_parquet(path: Path) -> Any:
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:
-        raise InvalidInput("is missing", where=str(path), hint="was the dataset downloaded whole?") from None
+        raise InvalidInput("is missing", where=str(path), hint=INCOMPLETE) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         what = f"cannot be read as parquet ({_brief(error)})"
-        raise InvalidInput(what, where=str(path), hint="did the recording end with finalize()?") from None
+        raise InvalidInput(what, where=str(path), hint=UNFINISHED) from None
 
 
 @contextmanager
@@ -175,7 +176,7 @@ def filled(template: Any, where: str, **values: int | str) -> str:
     try:
         path = _FIELD.sub(fill, template)
     except (KeyError, TypeError, ValueError):
-        raise InvalidInput(f"cannot fill in the path {shown(template)}", where=place) from None
+        path = ""
     if "{" in path or "}" in path or "\0" in path or not 0 < len(path) <= LONGEST_PATH:
         raise InvalidInput(f"cannot fill in the path {shown(template)}", where=place)
     if path.startswith("/") or ".." in path.split("/"):  # as text: this runs once per episode and camera

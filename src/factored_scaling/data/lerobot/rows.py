@@ -81,7 +81,7 @@ def _of_file(
                 yield waiting.pop(index), _in_order(parts.pop(index))
     for index, entry in waiting.items():
         what = f"has {counts[index]} rows of episode {index}, the metadata says {entry.length}"
-        raise InvalidInput(what, where=where, hint="did the recording end with finalize()?")
+        raise InvalidInput(what, where=where, hint=layout.UNFINISHED)
 
 
 def row_groups(file: Any, wanted: Iterable[int]) -> list[int]:

@@ -196,7 +196,7 @@ class _Films:
         new = self.root / layout.VIDEO_PATH.format(video_key=camera, chunk_index=place[0], file_index=place[1])
         new.parent.mkdir(parents=True, exist_ok=True)
         if not old.exists():
-            raise InvalidInput("is missing", where=str(old), hint="was the dataset downloaded whole?")
+            raise InvalidInput("is missing", where=str(old), hint=layout.INCOMPLETE)
         try:
             os.link(old.resolve(), new)
         except OSError:

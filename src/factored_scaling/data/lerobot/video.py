@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.data.lerobot.layout import INCOMPLETE
 from factored_scaling.errors import InvalidInput, installs
 
 # What LeRobot encodes with: a key frame every second frame makes jumps to any frame cheap.
@@ -42,7 +43,7 @@ def read_video(path: Path, times: Sequence[float], fps: float) -> Iterator[NDArr
             container.seek(max(int(times[0] / stream.time_base) - 1, 0), stream=stream)
             yield from _nearest(container.decode(stream), times, 0.5 / fps, str(path))
     except FileNotFoundError:
-        raise InvalidInput("is missing", where=str(path), hint="was the dataset downloaded whole?") from None
+        raise InvalidInput("is missing", where=str(path), hint=INCOMPLETE) from None
     except (av.FFmpegError, LookupError, ValueError, TypeError, ArithmeticError) as error:  # damaged headers
         raise InvalidInput(f"cannot be read as a video ({error})", where=str(path)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import time
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.core.checks import real, shown
+from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.errors import FscError, InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, RunEnded, Warned
 from factored_scaling.runner.executors import Job
@@ -26,6 +27,28 @@ LOOK = 2.0  # seconds between two looks at the runs
 LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker's run comes back to somebody
 # File systems on which SQLite's locks do not hold between machines.
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
+
+
+class ClusterExecutor:
+    """Settings and number of workers of an executor; `settings` makes what the cluster is asked for."""
+
+    def __init__(
+        self,
+        settings: Callable[..., dict[str, Any]],
+        given: dict[str, Any],
+        evaluators: int,
+        evaluator_resources: Mapping[str, Any] | None,
+    ) -> None:
+        self.device = "cuda" if given["gpus"] else None
+        self._settings = settings(**given)
+        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
+        theirs = evaluator_settings(given, evaluator_resources)
+        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
+        self._evaluator_settings = settings(**theirs)
+
+    def count(self, job: Job, waiting: int, workers: int | None) -> int:
+        """As many as asked for, no more than there is work for."""
+        return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
 
 
 @contextmanager
@@ -127,9 +150,7 @@ def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
         store.put_document(job.study_id, JOBS, folder.name, entry)
 
 
-def follow(
-    job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None], look: float = LOOK
-) -> bool:
+def follow(job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None]) -> bool:
     """Report runs as they end, until none is left or workers were asked to stop; False when interrupted.
 
     An interrupt stops no worker. `folder` is that of the submission. `over` says why no worker is left, or None while
@@ -146,7 +167,7 @@ def follow(
                 if str(error) != warned:
                     warned = str(error)
                     on_event(Warned(f"{error}; the workers go on"))
-                time.sleep(5 * look)
+                time.sleep(5 * LOOK)
                 continue
             if not left or (reason is not None and ending):
                 return True
@@ -154,7 +175,7 @@ def follow(
                 said = folder / REASON
                 reason += f": {said.read_text(encoding='utf-8').strip()}" if said.exists() else ""
                 raise RunFailed(f"{reason}; {left} runs are not done", hint=f"logs are in {folder}")
-            time.sleep(look)
+            time.sleep(LOOK)
     except KeyboardInterrupt:
         return False
 

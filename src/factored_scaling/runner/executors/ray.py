@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import socket
@@ -20,14 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.core.checks import whole
 from factored_scaling.errors import InvalidInput, RunFailed, StoreError, installs, one_line
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.cluster import (
-    USUAL,
+    ClusterExecutor,
     amount,
-    evaluator_settings,
     follow,
     further,
     job_file,
@@ -45,7 +42,7 @@ CONNECT, ANSWER = 10.0, 30.0  # seconds in which a port must be open, and in whi
 _DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
 
 
-class RayExecutor:
+class RayExecutor(ClusterExecutor):
     """Tasks that keep one worker each.
 
     `gpus` may be a fraction: workers then share the device's memory, without protection from each other. `address` is
@@ -68,17 +65,8 @@ class RayExecutor:
         evaluator_resources: Mapping[str, Any] | None = None,
     ) -> None:
         given: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory": memory, "resources": resources}
-        self.device = "cuda" if gpus else None
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        self._options = _options(**given)
-        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
-        theirs = evaluator_settings(given, evaluator_resources)
-        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
-        self._evaluator_options = _options(**theirs)
-
-    def count(self, job: Job, waiting: int, workers: int | None) -> int:
-        """As many as asked for, no more than there is work for."""
-        return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
+        super().__init__(_options, given, evaluators, evaluator_resources)
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
         """Start the driver and follow the runs; interrupted, the tasks go on."""
@@ -105,10 +93,10 @@ class RayExecutor:
             folder = prepare(job, "ray")
             own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
             path = job_file(job, own, folder / "job.json")
-            tasks = [{"path": path, "count": workers, "options": self._options}]
+            tasks = [{"path": path, "count": workers, "options": self._settings}]
             if self._evaluators:
                 path = job_file(job, theirs, folder / "evaluate.json", {"executor": "ray", "folder": str(folder)})
-                tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_options})
+                tasks.append({"path": path, "count": self._evaluators, "options": self._evaluator_settings})
             plan = {"address": self._address, "tasks": tasks}
             (folder / "ray.json").write_text(json.dumps(plan), encoding="utf-8")
             command = [sys.executable, "-m", "factored_scaling.runner.executors.ray", str(folder)]

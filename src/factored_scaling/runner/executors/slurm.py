@@ -11,14 +11,12 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from factored_scaling.core.checks import whole
 from factored_scaling.errors import InvalidInput, RunFailed, installs
 from factored_scaling.runner.events import Event, Warned
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.cluster import (
-    USUAL,
+    ClusterExecutor,
     amount,
-    evaluator_settings,
     follow,
     further,
     job_file,
@@ -32,7 +30,7 @@ WARNING = 2 * PATIENCE  # seconds before the time limit at which Slurm warns a j
 MOST_RUNNING = 256  # jobs of one array that run at once
 
 
-class SlurmExecutor:
+class SlurmExecutor(ClusterExecutor):
     """An array of jobs with one worker each.
 
     A job that is preempted or reaches its time limit saves a resume point and is queued again; so is one whose node
@@ -57,16 +55,7 @@ class SlurmExecutor:
     ) -> None:
         given: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory": memory, "time": time, "partition": partition}
         given["resources"] = resources
-        self.device = "cuda" if gpus else None
-        self._parameters = _parameters(**given)
-        self._evaluators = whole(evaluators, "executor.evaluators", least=0, what="number of evaluators")
-        theirs = evaluator_settings(given, evaluator_resources)
-        self._evaluator_device = "cuda" if theirs["gpus"] else "cpu"
-        self._evaluator_parameters = _parameters(**theirs)
-
-    def count(self, job: Job, waiting: int, workers: int | None) -> int:
-        """As many as asked for, no more than there is work for."""
-        return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
+        super().__init__(_parameters, given, evaluators, evaluator_resources)
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
         """Submit the jobs and follow the runs; interrupted, the jobs go on."""
@@ -120,10 +109,10 @@ class SlurmExecutor:
             return [str(one.job_id) for one in jobs]
 
         own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
-        ids = array(job_file(job, own, folder / "job.json"), workers, self._parameters)
+        ids = array(job_file(job, own, folder / "job.json"), workers, self._settings)
         if self._evaluators:
             path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
-            parameters, more = self._evaluator_parameters, "slurm_additional_parameters"
+            parameters, more = self._evaluator_settings, "slurm_additional_parameters"
             # not before: until then there is nothing to evaluate
             parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
             try:

@@ -68,7 +68,8 @@ class Replay:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("tabletop/pick-place", 48), ("tabletop/pick-place", 33), ("tabletop/insert", 33)]
+    ("name", "size"),
+    [("tabletop/pick-place", 48), ("tabletop/pick-place", 33), ("tabletop/insert", 33), ("tabletop/push", 33)],
 )
 def test_a_demonstration_does_not_depend_on_its_neighbours(name: str, size: int) -> None:
     task = load_task(name, size)

@@ -11,7 +11,7 @@ import torch
 from factored_scaling.sim import Condition
 from factored_scaling.sim.tabletop import arm, expert, factors
 from factored_scaling.sim.tabletop.physics import CLEARANCE, Situation, start, step
-from factored_scaling.sim.tabletop.rules import INSERT, PICK_PLACE, Rules
+from factored_scaling.sim.tabletop.rules import INSERT, PICK_PLACE, PUSH, Rules
 from factored_scaling.sim.tabletop.scene import SceneBatch
 
 
@@ -107,3 +107,41 @@ def test_a_lower_table_is_out_of_reach_for_the_nominal_plan() -> None:
     down = float(factors.CONTINUOUS["table_height"][0] * heights[lowest])
     assert bool(_play(INSERT, factor="table_height", setting=lowest).done)
     assert not bool(_play(INSERT, _change(arm.LIFT, -down), "table_height", lowest).done)
+
+
+@pytest.mark.parametrize("factor", [None, *PUSH.factors])
+def test_the_expert_pushes_the_puck_onto_the_plate(factor: str | None) -> None:
+    assert all(bool(_play(PUSH, factor=factor, setting=setting).done) for setting in range(10))
+
+
+def test_a_puck_is_moved_only_by_a_low_hand_and_counts_only_once_it_is_left_alone() -> None:
+    steps = expert.BEHIND + expert.DOWN + expert.PUSH + expert.UP + expert.REST
+    high, stays = np.zeros((steps, arm.JOINTS)), np.zeros((steps, arm.JOINTS))
+    high[:, arm.LIFT] = 0.15
+    passed = _play(PUSH, high)
+    scene = factors.trial_scene(PUSH, Condition(None, 0, 0))
+    assert passed.thing[0, :2].tolist() == scene.object_place.tolist()
+    assert not passed.done
+    stays[-expert.UP - expert.REST :, arm.LIFT] = -1.0
+    pressed = _play(PUSH, stays)
+    assert np.hypot(*(pressed.thing[0, :2].numpy() - scene.target_place)) < PUSH.target_radius
+    assert not pressed.done
+
+
+def test_a_push_past_the_side_moves_the_puck_along_the_hand_and_no_further_than_needed() -> None:
+    scene = factors.trial_scene(PUSH, Condition(None, 0, 0))
+    scenes = SceneBatch.stack([scene], "cpu")
+    x, y = map(float, scene.object_place)
+    aside, low = 0.03, PUSH.object_size[2]
+
+    def joints(at: float) -> torch.Tensor:
+        return torch.tensor([[*arm.inverse(x + aside, at), low, 0.0]], dtype=torch.float32)
+
+    flag = torch.zeros(1, dtype=torch.bool)
+    now = Situation(joints(y - 0.08), torch.tensor([[x, y, low]]), flag, flag, flag)
+    for at in np.linspace(y - 0.08, y + 0.05, 12):
+        now = step(PUSH, scenes, now, joints(float(at)))
+    place = now.thing[0].tolist()
+    assert place[0] == pytest.approx(x, abs=2e-3)  # no swerving
+    gap = math.hypot(place[0] - x - aside, place[1] - y - 0.05)
+    assert gap == pytest.approx(PUSH.push_gap, abs=2e-3)

@@ -12,7 +12,7 @@ from factored_scaling.errors import UnknownTask
 from factored_scaling.plugins import Registry
 from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
 
-TABLETOP_TASKS = ("tabletop/pick-place", "tabletop/insert")
+TABLETOP_TASKS = ("tabletop/pick-place", "tabletop/insert", "tabletop/push")
 MANISKILL_TASKS = (
     "maniskill/pick-place",
     "maniskill/peg-visual",

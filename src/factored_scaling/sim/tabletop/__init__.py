@@ -2,7 +2,7 @@
 
 It is small on purpose: a study's whole loop (collect, train, roll out, fit, collect again) fits into minutes on a CPU.
 Nothing here is calibrated against a real robot. Contact is reduced to rules: the gripper takes the object if it closes
-near enough, and lets it go where it opens.
+near enough, and lets it go where it opens; a hand that comes too near pushes the puck along.
 
 The arm
     Three revolute joints sweep a plane above the table; a quill moves up and down; a gripper opens and closes.
@@ -20,6 +20,8 @@ Tasks
     plate's, from no higher than 12 cm above it. Factors: the five visual ones.
     `tabletop/insert`: put the blue peg into the slot of the yellow block. Success: it is let go within 3 cm of the
     slot's centre, from no higher than 7 cm. Factors: all eight.
+    `tabletop/push`: push the green puck onto the plate. Success: its centre is within 3.2 cm of the plate's and the
+    fingers are above it. Factors: three visual and two spatial ones.
     A trial scores 1 or 0; it ends at success, or when the object was dropped from too high.
 
 What is randomised

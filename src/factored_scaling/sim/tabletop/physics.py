@@ -13,6 +13,8 @@ from factored_scaling.sim.tabletop.scene import SceneBatch
 # The fingers stop this far above the table, and count as open above this opening.
 CLEARANCE = 0.02
 OPEN = 0.5
+# Fingers this far above the object's centre pass over it.
+PASSES = 0.04
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def step(rules: Rules, scenes: SceneBatch, before: Situation, action: torch.Tens
     """One control step towards absolute joint targets. A target that is not a number leaves its joint where it is."""
     joints = _move(scenes, before.joints, action)
     hand = arm.forward(joints)[2]
+    if rules.push_gap:
+        return _push(rules, scenes, before, joints, hand)
     opened = joints[:, arm.GRIP] > OPEN
     closes = (before.joints[:, arm.GRIP] > OPEN) & ~opened
     near = _distance(hand, before.thing[:, :2]) < rules.grasp_radius
@@ -57,6 +61,26 @@ def step(rules: Rules, scenes: SceneBatch, before: Situation, action: torch.Tens
     thing = torch.where(held[:, None], carried, torch.where(released[:, None], landed, before.thing))
     lost = before.lost | toppled
     return Situation(joints, thing, held, lost, before.done | (released & reached & ~lost))
+
+
+def _push(rules: Rules, scenes: SceneBatch, before: Situation, joints: torch.Tensor, hand: torch.Tensor) -> Situation:
+    """Friction is large: a hand that comes too near shoves the object along its own way until there is room again.
+
+    Success: the object is near the destination and the fingers are above it.
+    """
+    above = joints[:, arm.LIFT] - before.thing[:, 2] > PASSES
+    came = arm.forward(before.joints)[2]
+    way = (hand - came) / _distance(hand, came).clamp(min=1e-6)[:, None]
+    apart = before.thing[:, :2] - hand
+    along = apart[:, 0] * way[:, 0] + apart[:, 1] * way[:, 1]
+    squared = apart[:, 0] * apart[:, 0] + apart[:, 1] * apart[:, 1]
+    room = rules.push_gap * rules.push_gap - squared  # positive: too near
+    distance = torch.sqrt((along * along + room).clamp(min=0)) - along
+    touched = ~above & (room > 0)
+    place = before.thing[:, :2] + torch.where(touched, distance, torch.zeros_like(distance))[:, None] * way
+    reached = _distance(place, scenes.target_place) < rules.target_radius
+    thing = torch.cat([place, before.thing[:, 2:]], dim=1)
+    return Situation(joints, thing, before.held, before.lost, before.done | (above & reached))
 
 
 def _move(scenes: SceneBatch, joints: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

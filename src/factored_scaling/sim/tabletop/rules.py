@@ -1,4 +1,4 @@
-"""What the two tasks are made of: shapes, ranges, tolerances and timing."""
+"""What the tasks are made of: shapes, ranges, tolerances and timing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ class Rules:
     drop_height: float
     # Where the object's centre rests on the destination, above its centre's height on the bare table.
     target_rise: float
+    # The object is pushed instead: it keeps this far from the hand, sideways, while the fingers are low.
+    push_gap: float = 0.0
 
 
 VISUAL = ("camera_pose", "distractor", "table_texture", "lighting", "background")
 SPATIAL = ("table_height", "object_pose", "robot_pose")
-# Neighbours share a curve in the default grouping, so both tasks list factors that belong together side by side.
+# Neighbours share a curve in the default grouping, so all tasks list factors that belong together side by side.
 
 PICK_PLACE = Rules(
     name="tabletop/pick-place",
@@ -79,4 +81,21 @@ INSERT = Rules(
     drop_height=0.07,
     target_rise=0.010,
 )
-TASKS = {rules.name: rules for rules in (PICK_PLACE, INSERT)}
+PUSH = Rules(
+    name="tabletop/push",
+    factors=("camera_pose", "table_texture", "lighting", "object_pose", "robot_pose"),
+    cameras=1,
+    max_steps=56,
+    object_size=(0.048, 0.048, 0.024),
+    object_colour=(0.10, 0.62, 0.22),
+    ball=True,
+    object_range=Rectangle((0.46, -0.08), (0.08, 0.06)),
+    target_range=Rectangle((0.46, 0.15), (0.06, 0.04)),
+    grasp_radius=0.0,
+    grasp_height=0.0,
+    target_radius=0.032,
+    drop_height=0.0,
+    target_rise=0.0,
+    push_gap=0.060,
+)
+TASKS = {rules.name: rules for rules in (PICK_PLACE, INSERT, PUSH)}

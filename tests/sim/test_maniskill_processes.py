@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from tests.sim.maniskill_cases import Wanderer, needs_maniskill, spread
 
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, UnknownName
 from factored_scaling.sim.maniskill import renderer
 from factored_scaling.sim.maniskill.task import make_task
 
@@ -153,6 +154,20 @@ def test_the_renderers_errors_are_translated(raw: str, words: str) -> None:
     error = renderer.translate(RuntimeError(raw))
     assert words in str(error)
     assert "apt-get install" in str(error)
+
+
+def test_the_renderer_can_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_maniskill()
+    find = renderer.find_renderer.__wrapped__
+    monkeypatch.setenv("FSC_SIM_RENDERER", "cpu")
+    assert find() == "cpu"
+    monkeypatch.setenv("FSC_SIM_RENDERER", "cuda")
+    with pytest.raises(UnknownName, match="FSC_SIM_RENDERER: unknown renderer 'cuda'"):
+        find()
+    if not torch.cuda.is_available():  # a renderer that was asked for is not replaced by the other
+        monkeypatch.setenv("FSC_SIM_RENDERER", "gpu")
+        with pytest.raises(renderer.NoRenderer, match="cannot render"):
+            find()
 
 
 def _alive(pid: int) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
-from factored_scaling.errors import FscError
+from factored_scaling.errors import FscError, UnknownName
+
+RENDERER = "FSC_SIM_RENDERER"  # environment variable: gpu or cpu, to leave the other one alone
+KINDS = ("gpu", "cpu")
 
 INSTALL = (
     "on Debian 12 as root: add the bookworm-backports suite to apt, then `apt-get install -t bookworm-backports "
@@ -33,16 +37,21 @@ def translate(error: Exception) -> NoRenderer:
 
 @cache
 def find_renderer() -> str:
-    """`gpu` or `cpu`, whichever can render here; NoRenderer when neither can."""
+    """`gpu` or `cpu`, whichever can render here; NoRenderer when neither can. `FSC_SIM_RENDERER` chooses one."""
+    chosen = os.environ.get(RENDERER) or None
+    if chosen not in (None, *KINDS):
+        raise UnknownName(chosen, KINDS, kind="renderer", where=RENDERER)
     import sapien
     import sapien.render
 
-    try:
-        sapien.render.RenderSystem(sapien.Device("cuda"))
-    except RuntimeError:
-        pass  # no card, or none that draws; a software renderer needs none
-    else:
-        return "gpu"
+    if chosen != "cpu":
+        try:
+            sapien.render.RenderSystem(sapien.Device("cuda"))
+        except RuntimeError as error:  # no card, or none that draws; a software renderer needs none
+            if chosen == "gpu":
+                raise translate(error) from None
+        else:
+            return "gpu"
     try:
         sapien.render.RenderSystem(sapien.Device("cpu"))
     except RuntimeError as error:

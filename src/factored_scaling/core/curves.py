@@ -110,10 +110,26 @@ class Refits:
     def band(self, curve: int, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
         """Lower and upper edge of curve number `curve` at the sizes `n`."""
         base = self.curves[curve].combination.base
-        draws = _predict(self.log_a[:, curve, None], self.b[:, curve, None], np.asarray(n, dtype=float) + base)
+        sizes = np.asarray(n, dtype=float)[:, None] + base
+        draws = _predict(self.log_a[:, curve], self.b[:, curve], sizes)
         draws = np.maximum(draws, 0.0)  # −∞ would leave nothing to interpolate between quantiles
-        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = central(draws, level)
         return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
+def central(values: Floats, level: float) -> tuple[Floats, Floats]:
+    """Ends of the central interval that holds a share `level` of the values along the last axis.
+
+    The same as `np.quantile` computes, which spends most of its time on other cases.
+    """
+    ordered = np.sort(values, axis=-1)
+    ends = []
+    for share in ((1 - level) / 2, (1 + level) / 2):
+        whole, part = divmod(share * (values.shape[-1] - 1), 1.0)
+        below, above = ordered[..., int(whole)], ordered[..., min(int(whole) + 1, values.shape[-1] - 1)]
+        step = above - below
+        ends.append(np.asarray(above - step * (1 - part) if part >= 0.5 else below + step * part))
+    return ends[0], ends[1]
 
 
 def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Refits:

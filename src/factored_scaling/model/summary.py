@@ -288,8 +288,8 @@ def _curves(posterior: Posterior, budget: int, best: Floats, gains: Floats) -> t
             FactorCurve(
                 factor.name,
                 tuple(places.tolist()),
-                tuple(Estimate.of(row, row - overall[at]) for row in overall),
-                tuple(Estimate.of(row, row - own[at]) for row in own),
+                Estimate.each(overall, overall - overall[at]),
+                Estimate.each(own, own - own[at]),
                 float(best[index]),
                 Estimate.of(gains[index]),
                 Estimate.of(own[at]),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from factored_scaling.core.design import RunSpec
+from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
 from factored_scaling.errors import InvalidInput, LeaseLost
@@ -211,3 +211,19 @@ def worker_name() -> str:
     thread = threading.current_thread()
     own = "" if thread is threading.main_thread() else f":{thread.name}"
     return f"{socket.gethostname()}:{os.getpid()}{own}"
+
+
+def mixed_settings(spec: StudySpec, runs: Sequence[RunRow]) -> str:
+    """A sentence where some of these runs were planned with other settings than the study has now, and some not."""
+    now = run_on(spec, (), 0).settings
+    other = [run for run in runs if run.settings != now]
+    if len(other) in (0, len(runs)):
+        return ""
+    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
+    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
+
+
+def listed(ids: Sequence[int]) -> str:
+    """Runs by their ids, the first eight of them."""
+    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    return f"run {some}" if len(ids) == 1 else f"runs {some}"

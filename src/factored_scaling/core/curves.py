@@ -122,11 +122,13 @@ def central(values: Floats, level: float) -> tuple[Floats, Floats]:
 
     The same as `np.quantile` computes, which spends most of its time on other cases.
     """
-    ordered = np.sort(values, axis=-1)
+    last = values.shape[-1] - 1
+    places = [divmod(share * last, 1.0) for share in ((1 - level) / 2, (1 + level) / 2)]
+    kept = [min(int(whole) + more, last) for whole, _ in places for more in (0, 1)]
+    ordered = np.partition(values, sorted(set(kept)), axis=-1)
     ends = []
-    for share in ((1 - level) / 2, (1 + level) / 2):
-        whole, part = divmod(share * (values.shape[-1] - 1), 1.0)
-        below, above = ordered[..., int(whole)], ordered[..., min(int(whole) + 1, values.shape[-1] - 1)]
+    for index, (_, part) in enumerate(places):
+        below, above = ordered[..., kept[2 * index]], ordered[..., kept[2 * index + 1]]
         step = above - below
         ends.append(np.asarray(above - step * (1 - part) if part >= 0.5 else below + step * part))
     return ends[0], ends[1]
@@ -196,9 +198,11 @@ def _check(points: CurvePoints) -> None:
 def _predict(log_a: Floats, b: Floats, demos: Floats) -> Floats:
     """1 − a·demos^b; without any demonstration −∞, or the level of a flat curve."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        power = np.where(b == 0.0, 0.0, b * np.log(demos))
-        prediction: Floats = 1.0 - np.exp(log_a + power)
-    return prediction
+        power = np.asarray(b * np.log(demos))
+        np.copyto(power, 0.0, where=b == 0.0)
+        power += log_a
+        np.exp(power, out=power)
+    return np.subtract(1.0, power, out=power)
 
 
 def _least_squares(x: Floats, y: Floats, keep: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 Side = Literal["left", "center", "right"]
-_STEPS = 80  # points along a drawn curve
+_STEPS = 40  # points along each half of a drawn curve
 
 
 @dataclass(frozen=True)

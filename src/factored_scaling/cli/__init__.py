@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -99,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args in ([], ["-h"], ["--help"], ["--version"]) and "_FSC_COMPLETE" not in os.environ:
         sys.stdout.write(f"fsc, version {__version__}\n" if args == ["--version"] else help_text())
         sys.exit(0)
+    gc.set_threshold(50_000, 10, 10)  # modules and rows of files and records are many, and none of them garbage
+    atexit.register(gc.disable)  # a last look for garbage would take long, and the process ends anyway
     from factored_scaling.cli.group import call  # click alone takes longer to load than all of the above
 
     call(args)

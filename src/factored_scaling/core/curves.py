@@ -145,7 +145,9 @@ def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Ref
     rng = np.random.default_rng(seed)
     points = [curve.points for curve in curves]
     sizes, _, keep = _arrays(points)
-    scores, trials = _padded([p.score for p in points], keep), _padded([_known(p) for p in points], keep)
+    scores, trials = (
+        _padded(values, keep) for values in ([p.score for p in points], [[t or 0 for t in p.trials] for p in points])
+    )
     known = trials > 0
     successes = np.where(known, scores * trials, 1.0)[known]
     failures = np.where(known, trials - scores * trials, 1.0)[known]
@@ -153,17 +155,15 @@ def refit(curves: Sequence[Curve], replicates: int = 2000, seed: int = 0) -> Ref
     noise = training_noise(curves)
     replicates = min(replicates, max(_FEWEST, _MOST_DRAWS // keep.shape[1]))
     fits = []
-    for count in _chunks(replicates, max(1, _AT_ONCE // keep.size)):
+    most = max(1, _AT_ONCE // keep.size)
+    for start in range(0, replicates, most):
+        count = min(most, replicates - start)
         draws = np.broadcast_to(scores, (count, *scores.shape)).copy()
         draws[:, known] = rng.beta(successes + 0.5, failures + 0.5, size=(count, successes.size))
         if noise > 0:
             draws += noise * rng.standard_normal(draws.shape)
         fits.append(_least_squares(sizes, np.log(np.clip(1.0 - draws, floor, 1.0)), keep))
     return Refits(tuple(curves), np.concatenate([fit[0] for fit in fits]), np.concatenate([fit[1] for fit in fits]))
-
-
-def _chunks(total: int, size: int) -> list[int]:
-    return [min(size, total - start) for start in range(0, total, size)]
 
 
 def training_noise(curves: Sequence[Curve]) -> float:
@@ -236,7 +236,3 @@ def _padded(values: Sequence[Sequence[float]], keep: NDArray[np.bool_]) -> Float
     for row, entries in enumerate(values):
         padded[row, : len(entries)] = entries
     return padded
-
-
-def _known(points: CurvePoints) -> list[float]:
-    return [float(trials or 0) for trials in points.trials]

@@ -99,7 +99,8 @@ class Forward:
 
 def tilt_ratios(mixture: PriorMixture, demos: Floats, now: Floats) -> Floats:
     """Logarithms of (n_i + o)/(n_i* + o), which no parameter changes."""
-    return np.log((_by_sample(demos) + mixture.offset) / (now[:, None] + mixture.offset))
+    by_sample = demos[:, :, None] if demos.ndim == 2 else demos
+    return np.log((by_sample + mixture.offset) / (now[:, None] + mixture.offset))
 
 
 def forward(
@@ -195,10 +196,6 @@ def gradient(
     rest[-5:] = by_links
     slope *= mixture.spread
     return slope
-
-
-def _by_sample(demos: Floats) -> Floats:
-    return demos[:, :, None] if demos.ndim == 2 else demos
 
 
 def _repaired(demos: Floats, repair: Floats) -> Floats:

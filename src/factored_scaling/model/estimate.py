@@ -30,6 +30,8 @@ class Estimate:
 
     mean: float
     samples: Floats = field(compare=False, repr=False)
+    # ends of the 95% interval, where they are known already
+    ends: tuple[float, float] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, samples: Floats, change: Floats | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
@@ -46,7 +48,8 @@ class Estimate:
             variance = np.maximum(samples.var(1, keepdims=True), 1e-12)
             wider = np.sqrt(1 + (MODEL_ERROR * change.mean(1, keepdims=True)) ** 2 / variance)
             samples = np.clip(mean + wider * (samples - mean), *bounds)
-        return tuple(map(cls, mean[:, 0].tolist(), samples))
+        low, high = central(samples, SHOWN)
+        return tuple(map(cls, mean[:, 0].tolist(), samples, zip(low.tolist(), high.tolist(), strict=True)))
 
     def interval(self, level: float = SHOWN) -> tuple[float, float]:
         """The central interval that holds the number with probability `level`."""
@@ -64,7 +67,7 @@ class Estimate:
 
     @cached_property
     def _shown(self) -> tuple[float, float]:
-        return self.interval(SHOWN)
+        return self.ends if self.ends is not None else self.interval(SHOWN)
 
     @property
     def low(self) -> float:

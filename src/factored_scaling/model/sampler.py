@@ -65,9 +65,11 @@ def sample(
 def _next(value: Floats, inverse_temperature: float) -> float:
     """The largest step of the inverse temperature that keeps enough of the samples effective."""
 
+    below = value - value.max()
+
     def effective(step: float) -> float:
-        weight = np.exp(step * (value - value.max()))
-        return float(weight.sum() ** 2 / (weight**2).sum() / value.size)
+        weight = np.exp(step * below)
+        return float(weight.sum() ** 2 / (weight @ weight) / value.size)
 
     left = 1.0 - inverse_temperature
     if effective(left) >= _KEEP:

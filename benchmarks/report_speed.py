@@ -32,7 +32,7 @@ from factored_scaling.machine import processor
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "report_speed.md"
-REPEATS = 9
+REPEATS = 5
 VISUAL = ("camera_pose", "distractor", "table_texture", "lighting", "background")
 SPATIAL = ("table_height", "object_pose", "robot_pose")
 LEVELS = (0.0, 0.25, 0.5, 1.0)  # graded scores, as people give them

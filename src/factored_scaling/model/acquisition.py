@@ -9,7 +9,7 @@ posterior somewhat too certain, so this underestimates the gain by a factor that
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,7 @@ class Step:
     limited: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "demos": [dict(demos) for demos in self.demos],
-            "seed": self.seed,
-            "trials": self.trials,
-            "cost": self.cost,
-            "gain": self.gain,
-            "needed": self.needed,
-            "limited": self.limited,
-        }
+        return {**asdict(self), "demos": [dict(demos) for demos in self.demos]}
 
 
 @dataclass(frozen=True)

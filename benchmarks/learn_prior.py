@@ -65,7 +65,7 @@ def fitted(table: PolicyTable, start: int) -> tuple[Parameters, PriorMixture]:
     rng = np.random.default_rng(0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         mixture = draw_mixture(rng, SLOW.draws, count, ((1.0, WIDE),))
-        raw, mixture = sample(LogLikelihood(known), mixture, size_of(count), rng, SLOW)
+        raw, mixture = sample(LogLikelihood(known).given, mixture, size_of(count), rng, SLOW)
     return Parameters.of(raw, mixture), mixture
 
 
@@ -95,20 +95,20 @@ def each(values: list[Floats], wide: tuple[float, float, float]) -> tuple[float,
 def learned(found: list[tuple[Parameters, PriorMixture]]) -> Prior:
     """The prior under which the fitted starts look like a sample."""
     every = [parameters for parameters, _ in found]
-    off = [~np.eye(len(p.level), dtype=bool) for p in every]
+    off = [~np.eye(len(p.floor), dtype=bool) for p in every]
     repair = [np.log(p.repair) for p in every]
     cross = one([value[mask] for value, mask in zip(repair, off, strict=True)], WIDE.cross_repair[1])
     own = one([value[~mask] for value, mask in zip(repair, off, strict=True)], WIDE.own_repair[1])
     return Prior(
-        level=each([np.log(p.level) for p in every], WIDE.level),
+        level=each([p.log_level for p in every], WIDE.level),
         floor=each([_logit(p.floor) for p in every], WIDE.floor),
         scale=each([np.log(p.scale) for p in every], WIDE.scale),
         power=each([np.log(p.power) for p in every], WIDE.power),
-        share=one([np.log(p.share) for p in every], WIDE.share)[1],
+        share=one([p.log_share for p in every], WIDE.share)[1],
         weight=one([np.log(p.weight) for p in every], WIDE.weight)[1],
         tilt=one([np.log(p.tilt) for p in every], WIDE.tilt[1]),
         lean=one([p.lean for p in every], WIDE.lean[1]),
-        common=one([np.log(p.common) for p in every], WIDE.common[1]),
+        common=one([p.log_common for p in every], WIDE.common[1]),
         common_floor=one([_logit(p.common_floor) for p in every], WIDE.common_floor[1]),
         total_power=one([np.log(p.total_power) for p in every], WIDE.total_power[1]),
         total_offset=one([np.log(p.total_offset) for p in every], WIDE.total_offset[1]),

@@ -149,6 +149,23 @@ def test_without_torch_a_command_that_needs_it_says_what_to_install(command: str
     assert not (tmp_path / "quickstart").exists()
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["plan", "nowhere"], 2)])
+def test_a_process_ends_with_its_code_after_what_others_registered(arguments: list[str], code: int) -> None:
+    program = (
+        "import sys, threading, time\n"
+        "from factored_scaling.cli import process\n"
+        "import atexit\n"
+        "run = atexit.register\n"
+        "atexit.register = lambda *given: (run(*given), run(print, 'registered'))\n"  # as modules loaded later do
+        "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "process()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-2:] == ["thread", "registered"]
+
+
 def test_hints_name_extras_that_there_are() -> None:
     root = Path(factored_scaling.__file__).parent
     extras = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -1,3 +1,3 @@
-from factored_scaling.cli import main
+from factored_scaling.cli import process
 
-main()
+process()

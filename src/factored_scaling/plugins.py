@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib.metadata import entry_points
 from typing import Any
 
 from factored_scaling.errors import InvalidInput, UnknownName
@@ -29,6 +28,8 @@ class Registry:
     @cached_property
     def references(self) -> dict[str, str]:
         """Every known name and its reference. A built-in name cannot be replaced by an installed package."""
+        from importlib.metadata import entry_points  # slow to load and to ask
+
         installed = {point.name: point.value for point in entry_points(group=self.group)}
         return {**installed, **self._builtin}
 
@@ -36,10 +37,12 @@ class Registry:
         return iter(self.references)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.references
+        return name in self._builtin or name in self.references
 
     def load(self, name: str, error: type[UnknownName] = UnknownName, where: str = "") -> Any:
         """The object registered under `name`, or the one that a reference `package.module:attribute` means."""
+        if name in self._builtin:
+            return self._resolve(self._builtin[name], name, where)
         if name in self.references:
             return self._resolve(self.references[name], name, where)
         if ":" in name:

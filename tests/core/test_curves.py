@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from factored_scaling import Combination, Curve, InvalidInput, fit_power_law
-from factored_scaling.core.curves import refit, training_noise
+from factored_scaling.core.curves import central, refit, training_noise
 from factored_scaling.core.results import CurvePoints
 from factored_scaling.errors import NotEnoughData
 
@@ -171,6 +171,14 @@ def test_the_band_covers_the_truth_as_often_as_it_says() -> None:
     share = covered / (studies * curves)
     assert 0.92 < share[0] < 0.985
     assert 0.92 < share[1] < 0.99
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95, 0.999])
+@pytest.mark.parametrize("count", [1, 2, 100, 2000])
+def test_central_intervals_are_quantiles(level: float, count: int) -> None:
+    values = np.random.default_rng(count).standard_normal((3, count))
+    wanted = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    assert np.array_equal(central(values, level), wanted)
 
 
 def test_a_wider_level_gives_a_wider_band() -> None:

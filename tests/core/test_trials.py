@@ -68,7 +68,7 @@ def test_an_interval_of_nothing_is_refused(mean: float, trials: int) -> None:
         wilson(mean, trials)
 
 
-def test_graded_scores_get_a_bootstrap_near_the_normal_interval() -> None:
+def test_graded_scores_get_nearly_the_normal_interval() -> None:
     scores = [0.0, 0.25, 0.5, 1.0] * 50
     spread = 1.96 * float(np.std(scores)) / math.sqrt(len(scores))
     score = summarise(scores)
@@ -77,6 +77,21 @@ def test_graded_scores_get_a_bootstrap_near_the_normal_interval() -> None:
     assert score.interval.low == pytest.approx(0.4375 - spread, abs=0.01)
     assert score.interval.high == pytest.approx(0.4375 + spread, abs=0.01)
     assert summarise(scores) == score
+
+
+@pytest.mark.parametrize("counts", [(2, 3, 5, 10, 40), (30, 6, 2, 1, 1), (10, 0, 10, 0, 10), (3, 2, 2, 1, 2)])
+def test_the_interval_of_graded_scores_is_that_of_a_bootstrap(counts: tuple[int, ...]) -> None:
+    levels = np.linspace(0, 1, 5)
+    draws = np.random.default_rng(0).multinomial(sum(counts), np.array(counts) / sum(counts), 20_000) @ levels
+    low, high = np.quantile(draws / sum(counts), [0.025, 0.975])
+    interval = summarise(np.repeat(levels, counts).tolist()).interval
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.3 / sum(counts))
+
+
+def test_the_interval_of_graded_scores_stays_within_reach_and_holds_their_mean() -> None:
+    for scores in ([0.0, 0.5], [1.0, 0.75], [0.0] * 999 + [0.5], [1.0] * 30 + [0.9], [0.0, 1.0, 0.5]):
+        score = summarise(scores)
+        assert 0.0 <= score.interval.low < score.mean < score.interval.high <= 1.0
 
 
 def test_whole_scores_get_wilson_whatever_their_type() -> None:

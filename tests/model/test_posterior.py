@@ -9,7 +9,7 @@ import pytest
 
 from factored_scaling import Results, StudySpec, recommend
 from factored_scaling.core.spec import Factor
-from factored_scaling.model.allocate import optimize_allocation
+from factored_scaling.model.allocate import optimize_allocation, optimize_allocations
 from factored_scaling.model.likelihood import LogLikelihood
 from factored_scaling.model.observations import observe
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY, Posterior, fit_posterior, probability_at_least
@@ -269,6 +269,27 @@ def test_spending_finds_the_best_of_a_known_worth() -> None:
     spent = optimize_allocation(factors, lambda allocations: (weights * np.log1p(allocations / 10)).sum(1), 90)
     # water-filling: n_i + 10 in proportion to the weights of those that get anything
     assert list(spent.demos.values()) == pytest.approx([57, 30, 3, 0], abs=1)
+
+
+def test_searches_in_step_find_what_each_finds_alone() -> None:
+    weights = np.array([[5.0, 3.0, 1.0, 0.1], [1.0, 1.0, 1.0, 1.0], [0.1, 0.2, 0.3, 8.0]])
+    factors = [Factor(name, 30, cost) for name, cost in zip(NAMES, (1.0, 1.5, 1.0, 2.0), strict=True)]
+
+    def worths(rows: Floats) -> Floats:
+        return np.asarray((weights[:, None] * np.log1p(rows / 10)).sum(-1))
+
+    together = optimize_allocations(factors, worths, 90, 3)
+    for place, own in enumerate(weights):
+        alone = optimize_allocation(factors, lambda rows, own=own: (own * np.log1p(rows / 10)).sum(1), 90)  # type: ignore[misc]
+        assert together[place].tolist() == list(alone.demos.values())
+
+
+def test_every_sample_may_have_training_sets_of_its_own(posterior: Posterior) -> None:
+    rng = np.random.default_rng(0)
+    demos = rng.integers(0, 60, (3, 4, posterior.n_samples)).astype(float)
+    found = posterior.by_factor(demos)
+    for draw in (0, 7, posterior.n_samples - 1):
+        assert found[:, :, draw] == pytest.approx(posterior.by_factor(demos[:, :, draw])[:, :, draw], rel=1e-9)
 
 
 def test_what_repairs_its_neighbours_trials_is_found_out() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.report.cases import VISUAL, study
 
+from factored_scaling.core.checks import listed
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import known_score
@@ -15,7 +16,6 @@ from factored_scaling.report.words import (
     answer,
     demo_words,
     gain_words,
-    listed,
     meaning,
     plain,
     score_words,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.output import OutputFile
-from factored_scaling.cli.pool import VERB, Pool
 from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocation import check_budget
@@ -39,6 +38,7 @@ from factored_scaling.model.text import (
 )
 
 if TYPE_CHECKING:
+    from factored_scaling.cli.pool import Pool
     from factored_scaling.study import Snapshot
 
 results_argument = click.argument("results", required=False, metavar="[RESULTS.csv]", type=click.Path())
@@ -162,7 +162,11 @@ def recommend_command(
     now = _scores(target, results, strategy, fit, proxy, partial)
     if pool is None and out is not None:
         raise InvalidInput("episodes can be written only when there is a pool", where="--out", hint="give --pool")
-    held = None if pool is None else Pool.read(pool, now)
+    held = None
+    if pool is not None:
+        from factored_scaling.cli.pool import Pool
+
+        held = Pool.read(pool, now)
     now = now if held is None else replace(now, spec=held.spec)
     if weights is not None:
         if strategy != "remix":
@@ -229,7 +233,7 @@ def _print_answer(
     rule = rule if proxy is None else f"{rule}, proxy k = {proxy}"
     print_table(f"{'Collect' if held is None else 'Add'} next ({rule})", columns, rows)
     if answer.summary is not None:
-        _print_expected(answer, answer.summary, "Collect" if held is None else VERB, proxy is None)
+        _print_expected(answer, answer.summary, "Collect" if held is None else held.verb, proxy is None)
     if last is not None:
         print_text(f"Looking back: {last.sentence}.")
     print_warnings((*(held.warnings if held is not None else ()), *answer.warnings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import importlib
 import io
 import os
@@ -97,7 +96,6 @@ def call(args: list[str]) -> None:
     """Run one command; every mistake becomes one line on stderr and an exit code, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode gets question marks, not an error
         sys.stdout.reconfigure(errors="replace")
-    gc.set_threshold(50_000, 10, 10)  # rows of files and records are many, and none of them garbage
     try:
         code = app.main(args=args, prog_name="fsc", standalone_mode=False)
         sys.stdout.flush()

@@ -87,7 +87,7 @@ def next_command(
             print_text("max: as much as perfect information, which is the most a measurement can add.")
     print_text(_verdict(advice))
     if added:
-        from factored_scaling.runner.run import listed
+        from factored_scaling.runner.queue import listed
 
         them = "it" if len(added) == 1 else "them"
         say(f"added as {listed(added)}; `fsc run` or `fsc record` fills {them}")

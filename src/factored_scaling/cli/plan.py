@@ -81,7 +81,8 @@ def plan_command(
     if as_json:
         print_json({"policies": len(shown), "runs": [{"demos": r.demos, "seed": r.spec.seed} for r in shown]})
         return
-    print_table(f"{spec.name}: {len(shown)} policies", _columns(spec), [_row(i, r) for i, r in enumerate(shown, 1)])
+    columns = ["#", *spec.names, "demos", "seed", "gives"]
+    print_table(f"{spec.name}: {len(shown)} policies", columns, [_row(i, r) for i, r in enumerate(shown, 1)])
     each = trials if trials is not None else trials_per_policy(spec)
     totals: dict[str, int] = {
         name: count_policies(chosen.changed(construction=name, policies=None))
@@ -119,10 +120,6 @@ def _print_cost(target: Target, executor: str, workers: int | None, gpus: float 
     wall = f"about {duration_words(cost.wall_seconds)} once all jobs run" if cost.runs else "nothing is left to run"
     typical = f"{duration_words(cost.run_seconds)} per run at the median of {cost.measured} finished"
     say(f"{hours}{wall} ({typical})")
-
-
-def _columns(spec: StudySpec) -> list[str]:
-    return ["#", *spec.names, "demos", "seed", "gives"]
 
 
 def _row(number: int, run: PlannedRun) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from factored_scaling.cli.show import say
 from factored_scaling.core.dataset import Dataset
@@ -16,8 +16,6 @@ from factored_scaling.model.recommend import Recommendation
 if TYPE_CHECKING:
     from factored_scaling.study import Snapshot
 
-VERB = "Add"  # episodes of a pool are there already
-
 
 @dataclass(frozen=True)
 class Pool:
@@ -26,6 +24,7 @@ class Pool:
     episodes: Dataset
     spec: StudySpec
     warnings: tuple[str, ...]
+    verb: ClassVar[str] = "Add"  # episodes of a pool are there already
 
     @classmethod
     def read(cls, path: Path, study: Snapshot) -> Pool:
@@ -44,7 +43,7 @@ class Pool:
         """What `--json` says otherwise, or besides: the chosen episodes, and what was left out of the pool."""
         ids = chosen_episodes(self.episodes, answer.allocation, seed)
         made = {"episodes": {name: list(own) for name, own in ids.items()}, "pool_warnings": list(self.warnings)}
-        return made if answer.summary is None else {"answer": answer.say(VERB), **made}
+        return made if answer.summary is None else {"answer": answer.say(self.verb), **made}
 
     def write(self, allocation: Mapping[str, int], seed: int, out: Path) -> None:
         """The chosen episodes as a table; says where."""

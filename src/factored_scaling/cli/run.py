@@ -87,7 +87,8 @@ def run_command(
     fsc run my-study --device cuda --together 4
     """
     from factored_scaling.runner.executors import executor_settings, make_executor
-    from factored_scaling.runner.run import check_backend, listed, run_study
+    from factored_scaling.runner.queue import listed
+    from factored_scaling.runner.run import check_backend, run_study
 
     target = Target.parse(study)
     folder = (target.folder or Path.cwd()).resolve()

@@ -82,7 +82,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
                 )
         else:
             scoring = Scoring.begin(opened, [opened.find_run(run).id for run in runs] or None, seed)
-            from factored_scaling.runner.run import mixed_settings
+            from factored_scaling.runner.queue import mixed_settings
 
             if mixed := mixed_settings(opened.spec, [standing.run for standing in scoring.standings()]):
                 print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])

@@ -159,7 +159,7 @@ class Target:
             if unfinished:
                 hint = "--partial uses what is recorded so far"
             raise NotEnoughData("no finished run has scores yet", hint=hint)
-        from factored_scaling.runner.run import mixed_settings
+        from factored_scaling.runner.queue import mixed_settings
 
         mixed = mixed_settings(found.spec, [run for run in found.record.runs if run.trials or run.scores])
         if mixed:
@@ -204,7 +204,7 @@ def _check_round(recorded: Snapshot, results: Results, path: Path) -> None:
 
 def planned_anew(study: Study) -> None:
     """Plan as study.yaml is now, and tell which runs of an earlier plan that took back."""
-    from factored_scaling.runner.run import listed
+    from factored_scaling.runner.queue import listed
 
     gone = study.replan()
     if gone:
@@ -213,7 +213,7 @@ def planned_anew(study: Study) -> None:
 
 
 def _left_out(ids: list[int]) -> str:
-    from factored_scaling.runner.run import listed
+    from factored_scaling.runner.queue import listed
 
     if len(ids) == 1:
         return f"{listed(ids)} has scores but is not finished and is left out (--partial uses it)"

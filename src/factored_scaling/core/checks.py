@@ -62,3 +62,8 @@ def shown(value: object) -> str:
     except ValueError:  # Python refuses to print whole numbers of many thousand digits
         return "so long a number"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def listed(items: Sequence[str]) -> str:
+    """a, b and c."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

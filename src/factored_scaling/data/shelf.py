@@ -66,7 +66,7 @@ class FrameShelf:
     def select(self, ids: Sequence[str]) -> FrameTable:
         """The named episodes, in the order named."""
         places = self._find(ids)
-        lengths = [_length(book, index) for book, index in places]
+        lengths = [int(book.outline.starts[i + 1] - book.outline.starts[i]) for book, i in places]
         shape = (sum(lengths), *places[0][0].outline.images.shape[1:])
         pictures = (
             book.read(int(book.outline.starts[index]), length)
@@ -126,7 +126,3 @@ class FrameShelf:
             file.flush()
             # Copy-on-write: torch takes arrays only that could be written to. The map outlives the file's handle.
             return np.memmap(file, np.uint8, "c", shape=shape)
-
-
-def _length(book: _Book, index: int) -> int:
-    return int(book.outline.starts[index + 1] - book.outline.starts[index])

@@ -9,7 +9,7 @@ posterior somewhat too certain, so this underestimates the gain by a factor that
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,7 @@ class Step:
     limited: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "demos": [dict(demos) for demos in self.demos],
-            "seed": self.seed,
-            "trials": self.trials,
-            "cost": self.cost,
-            "gain": self.gain,
-            "needed": self.needed,
-            "limited": self.limited,
-        }
+        return {**asdict(self), "demos": [dict(demos) for demos in self.demos]}
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,7 @@ def advise(
     candidates = posterior.candidates(budget, [choice.best.demos, allocation])
     scores = posterior.score(posterior.now + candidates)
     measured = _measured(spec, results)
-    usual = trials if trials is not None else _usual(measured)
+    usual = trials if trials is not None else int(np.median([policy.trials for policy in measured.values()]))
     rng = np.random.default_rng(seed)
     simulator = _Simulator(posterior, rng)
     steps = []
@@ -173,10 +164,6 @@ def _measured(spec: StudySpec, results: Results) -> dict[Demos, _Measured]:
         total = sum(count for _, count in (scores.values() if "" not in scores else [scores[""]]))
         made[demos] = _Measured(demos, seed, theta, 1 / (4 * trials + 2), total or UNKNOWN_TRIALS * len(spec.names))
     return made
-
-
-def _usual(measured: Mapping[Demos, _Measured]) -> int:
-    return int(np.median([policy.trials for policy in measured.values()]))
 
 
 def _free_seed(spec: StudySpec, measured: Mapping[Demos, _Measured], demos: Demos) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
@@ -14,33 +14,62 @@ from factored_scaling.model.prior import Floats
 
 # Allocations (R × N, whole demonstrations on top of the current ones) to the expected success of each.
 Worth = Callable[[Floats], Floats]
+# The same for several searches at once, each with allocations of its own: searches × R × N to searches × R.
+Worths = Callable[[Floats], Floats]
+# Asks for the worth of allocations, and returns the best one.
+Search = Generator[Floats, Floats, Floats]
 _PARTS = 16  # into which the budget is divided at first
 _DUST = 1e-14  # part of the budget that is rounding of the costs' sum
 _LEAST_GAIN = 1e-9  # of success; less is rounding
 _TRIED = 3  # best givers and takers of which every pair is tried
 
 
-def optimize_allocation(factors: Sequence[Factor], worth: Worth, budget: float, parts: int = _PARTS) -> Spending:
+def optimize_allocation(factors: Sequence[Factor], worth: Worth, budget: float) -> Spending:
     """Whole demonstrations per factor, within every minimum and cap, with the largest `worth` that was found.
 
     The whole budget is spent as far as caps and costs allow.
     """
+    allocation = optimize_allocations(factors, lambda rows: worth(rows[0])[None], budget, 1)[0]
+    left = budget - math.fsum(allocation * np.array([factor.cost for factor in factors]))
+    return Spending(
+        {factor.name: int(n) for factor, n in zip(factors, allocation, strict=True)},
+        left if left > _DUST * budget else 0.0,
+    )
+
+
+def optimize_allocations(
+    factors: Sequence[Factor], worths: Worths, budget: float, count: int, parts: int = _PARTS
+) -> Floats:
+    """The best allocation by each of `count` measures of worth: count × N. All are searched for in step."""
     costs = np.array([factor.cost for factor in factors])
     caps = np.array([math.inf if factor.cap is None else float(factor.cap) for factor in factors])
     least = np.array([float(factor.minimum) for factor in factors])
     needed = math.fsum(least * costs)
     if needed > budget:
         raise InvalidInput(f"the minimums alone cost {needed:g}, more than the budget of {budget:g}", where="minimum")
-    allocation = _by_parts(worth, budget, least, caps, costs, max(budget / parts, float(costs.min())))
-    allocation = _exchanged(worth, allocation, budget, least, caps, costs)
-    left = budget - math.fsum(allocation * costs)
-    names = [factor.name for factor in factors]
-    return Spending(
-        {name: int(n) for name, n in zip(names, allocation, strict=True)}, left if left > _DUST * budget else 0.0
-    )
+    searches = [_search(budget, least, caps, costs, max(budget / parts, float(costs.min()))) for _ in range(count)]
+    rows: list[Floats] = [next(search) for search in searches]
+    found = np.zeros((count, costs.size))
+    active = set(range(count))
+    while active:
+        most = max(len(rows[index]) for index in active)
+        # searches that are over, or ask for fewer allocations, repeat their first one
+        values = worths(np.stack([row[np.arange(most) % len(row)] for row in rows]))
+        for index in sorted(active):
+            try:
+                rows[index] = searches[index].send(values[index, : len(rows[index])])
+            except StopIteration as end:
+                found[index] = end.value
+                active.remove(index)
+    return found
 
 
-def _by_parts(worth: Worth, budget: float, start: Floats, caps: Floats, costs: Floats, part: float) -> Floats:
+def _search(budget: float, least: Floats, caps: Floats, costs: Floats, part: float) -> Search:
+    allocation = yield from _by_parts(budget, least, caps, costs, part)
+    return (yield from _exchanged(allocation, budget, least, caps, costs))
+
+
+def _by_parts(budget: float, start: Floats, caps: Floats, costs: Floats, part: float) -> Search:
     """One part of the budget after another to the factor that gains most from it per cost."""
     allocation = start.copy()
     while True:
@@ -53,24 +82,24 @@ def _by_parts(worth: Worth, budget: float, start: Floats, caps: Floats, costs: F
         if not able.size:
             return allocation
         choices = allocation + np.eye(allocation.size)[able] * more[able, None]
-        values = worth(np.concatenate([allocation[None, :], choices]))
+        values = yield np.concatenate([allocation[None, :], choices])
         gains = (values[1:] - values[0]) / (more[able] * costs[able])
         allocation = choices[int(gains.argmax())]
 
 
-def _exchanged(worth: Worth, allocation: Floats, budget: float, least: Floats, caps: Floats, costs: Floats) -> Floats:
+def _exchanged(allocation: Floats, budget: float, least: Floats, caps: Floats, costs: Floats) -> Search:
     """Money moves from one factor to another, much at a time and then less, as long as that helps."""
     count = allocation.size
     if count == 1:
         return allocation
-    value = float(worth(allocation[None, :])[0])
+    value = float((yield allocation[None, :])[0])
     step = max(budget / 6, float(costs.max()))
     while True:
         for _ in range(3 * count):
-            choices = _exchanges(worth, allocation, step, budget, least, caps, costs)
+            choices = yield from _exchanges(allocation, step, budget, least, caps, costs)
             if not len(choices):
                 break
-            values = worth(choices)
+            values = yield choices
             best = int(values.argmax())
             if values[best] <= value + _LEAST_GAIN:
                 break
@@ -80,14 +109,12 @@ def _exchanged(worth: Worth, allocation: Floats, budget: float, least: Floats, c
         step = max(step / 3, float(costs.max()))
 
 
-def _exchanges(
-    worth: Worth, allocation: Floats, step: float, budget: float, least: Floats, caps: Floats, costs: Floats
-) -> Floats:
+def _exchanges(allocation: Floats, step: float, budget: float, least: Floats, caps: Floats, costs: Floats) -> Search:
     """The most promising allocations that move about `step` of money from one factor to another."""
     unit = np.eye(allocation.size)
     given = np.minimum(np.maximum(1.0, np.round(step / costs)), allocation - least)
     takers = np.minimum(np.maximum(1.0, np.floor(step / costs)), caps - allocation)
-    values = worth(np.concatenate([allocation - unit * given[:, None], allocation + unit * takers[:, None]]))
+    values = yield np.concatenate([allocation - unit * given[:, None], allocation + unit * takers[:, None]])
     keep = np.where(given >= 1, values[: allocation.size], -math.inf)
     gain = np.where(takers >= 1, values[allocation.size :], -math.inf)
     money = budget - math.fsum(allocation * costs)

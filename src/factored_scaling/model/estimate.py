@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from factored_scaling.core.checks import percentage, real, shown
+from factored_scaling.core.curves import central
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.prior import Floats
 
@@ -29,15 +30,26 @@ class Estimate:
 
     mean: float
     samples: Floats = field(compare=False, repr=False)
+    # ends of the 95% interval, where they are known already
+    ends: tuple[float, float] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, samples: Floats, change: Floats | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
         """From posterior samples; for a prediction, `change` is how far each lies from what was measured."""
-        mean, variance = float(np.mean(samples)), float(np.var(samples))
+        return cls.each(samples[None], None if change is None else change[None], bounds)[0]
+
+    @classmethod
+    def each(
+        cls, samples: Floats, change: Floats | None = None, bounds: tuple[float, float] = (0.0, 1.0)
+    ) -> tuple[Estimate, ...]:
+        """The estimates of several numbers, one per row of `samples`."""
+        mean = samples.mean(1, keepdims=True)
         if change is not None:
-            wider = (1 + (MODEL_ERROR * float(np.mean(change))) ** 2 / max(variance, 1e-12)) ** 0.5
+            variance = np.maximum(samples.var(1, keepdims=True), 1e-12)
+            wider = np.sqrt(1 + (MODEL_ERROR * change.mean(1, keepdims=True)) ** 2 / variance)
             samples = np.clip(mean + wider * (samples - mean), *bounds)
-        return cls(mean, samples)
+        low, high = central(samples, SHOWN)
+        return tuple(map(cls, mean[:, 0].tolist(), samples, zip(low.tolist(), high.tolist(), strict=True)))
 
     def interval(self, level: float = SHOWN) -> tuple[float, float]:
         """The central interval that holds the number with probability `level`."""
@@ -45,8 +57,8 @@ class Estimate:
         if share is None or not 0 < share < 1:
             hint = "" if share is None else percentage(share)
             raise InvalidInput(f"a level must lie between 0 and 1, not {shown(level)}", where="level", hint=hint)
-        low, high = np.quantile(self.samples, [(1 - share) / 2, (1 + share) / 2]).tolist()
-        return low, high
+        low, high = central(self.samples, share)
+        return float(low), float(high)
 
     @cached_property
     def intervals(self) -> dict[float, tuple[float, float]]:
@@ -55,7 +67,7 @@ class Estimate:
 
     @cached_property
     def _shown(self) -> tuple[float, float]:
-        return self.interval(SHOWN)
+        return self.ends if self.ends is not None else self.interval(SHOWN)
 
     @property
     def low(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.core.checks import listed
 from factored_scaling.model.observations import UNKNOWN_TRIALS, Cells, Observations
 from factored_scaling.model.posterior import Posterior
 
@@ -26,7 +27,8 @@ def identifiability_warnings(
         found += _one_sided(data, "" if equal else " and the split is arbitrary")
         unseen = [name for place, name in enumerate(names) if not shown[:, place].any()]
         if unseen:
-            found.append(f"no trial varied {_and(unseen)}: predictions for {_it(unseen)} come from the prior")
+            them = "it" if len(unseen) == 1 else "them"
+            found.append(f"no trial varied {listed(unseen)}: predictions for {them} come from the prior")
         found += [
             f"the scores do not distinguish {alike}; {_remedy(alike, equal)}"
             for alike in _same(data, shown, [name for name in names if name not in unseen], names)
@@ -90,7 +92,7 @@ def _same(data: Observations, shown: NDArray[np.bool_], asked: Sequence[str], na
         else:
             groups.append([name])
     alike = [group for group in groups if len(group) > 1]
-    return [", nor ".join(_and(group) for group in alike)] if alike else []
+    return [", nor ".join(listed(group) for group in alike)] if alike else []
 
 
 def _thinned_alike(data: Observations, first: int, second: int) -> bool:
@@ -98,11 +100,3 @@ def _thinned_alike(data: Observations, first: int, second: int) -> bool:
     shares = data.demos / data.now
     least = float(min(data.now[first], data.now[second])) * data.unit
     return bool((np.abs(shares[:, first] - shares[:, second]) * least <= 1 + 1e-9).all())
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _it(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"

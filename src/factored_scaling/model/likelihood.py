@@ -9,6 +9,7 @@ means and scatter are sufficient statistics, so that such policies cost no more 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from factored_scaling.model.response import (
     forward,
     gradient,
     saturate,
+    tilt_ratios,
 )
 
 _EDGE = 1e-6  # a success nearer to 0 or 1 has no finite derivative of θ
@@ -155,6 +157,31 @@ def _same_cells(cells: Cells, move: Places) -> tuple[NDArray[np.bool_], Places]:
 
 
 @dataclass(frozen=True)
+class _Kinds:
+    """Scores that are as precise as each other in every sample; there are few kinds of them."""
+
+    kind: Places  # of every score
+    variance: Floats  # kinds × 1, as are the next two
+    own_share: Floats
+    many: Floats
+    scores: Floats  # groups × kinds: how many scores
+    shares: Floats  # groups × kinds: sum of policies times `own_share`
+    policies: Floats  # kinds: over all scores where trials are many
+
+    @classmethod
+    def of(cls, data: Pooled) -> _Kinds:
+        known = np.stack([data.variance, data.own_share, data.many], axis=1)
+        distinct, kind = _distinct(known)
+        shape = int(data.group.max(initial=-1)) + 1, len(distinct)
+        scores, shares = np.zeros(shape), np.zeros(shape)
+        np.add.at(scores, (data.group, kind), 1.0)
+        np.add.at(shares, (data.group, kind), data.count * data.own_share)
+        policies = _added(data.count * data.many, kind, len(distinct))
+        variance, own_share, many = distinct.T[:, :, None]
+        return cls(kind, variance, own_share, many, scores, shares, policies)
+
+
+@dataclass(frozen=True)
 class LogLikelihood:
     """The log-likelihood and its gradient by the standard normal variables, for many samples at once."""
 
@@ -165,67 +192,91 @@ class LogLikelihood:
         return Pooled.of(self.observations)
 
     def __call__(self, raw: Floats, mixture: PriorMixture) -> tuple[Floats, Floats]:
-        parameters = Parameters.of(raw, mixture)
+        return self.given(mixture)(raw)
+
+    def given(self, mixture: PriorMixture) -> Callable[[Floats], tuple[Floats, Floats]]:
+        """The log-likelihood and its gradient as a function of the variables alone."""
         data, known = self.pooled, self.observations
-        state = forward(parameters, mixture, data.demos, known.now, known.nominal)
-        flat = state.success.reshape(-1, raw.shape[1])
-        success = data.cells.means(flat)
-        joint = _joint(state, data, mixture) if len(data.joint) else None
-        if joint is not None:
-            success = np.concatenate([success, joint.success])
-        links = np.zeros_like(parameters.links)
-        value, by_success = self._scores(success, parameters.links, links)
-        by_flat = data.cells.back(by_success[: data.cells.count], len(flat))
-        if len(data.proxy):
-            added, through = self._proxy(data.proxy_cells.means(flat), parameters.links, links)
-            value, by_flat = value + added, by_flat + data.proxy_cells.back(through, len(flat))
-        by_cells = by_flat.reshape(state.success.shape)
-        by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
-        if joint is not None:
-            more, by_hazard = joint.back(by_success[data.cells.count :], state, data)
-            by_robust = by_robust + more
-        return value, gradient(state, parameters, mixture, by_robust, by_skilled, by_hazard, links)
+        rows = np.concatenate([known.now[None], data.demos])
+        tilt_ratio = tilt_ratios(mixture, data.demos, known.now)
+
+        def evaluate(raw: Floats) -> tuple[Floats, Floats]:
+            parameters = Parameters.of(raw, mixture)
+            state = forward(parameters, mixture, data.demos, known.now, known.nominal, tilt_ratio)
+            flat = state.success.reshape(-1, raw.shape[1])
+            success = data.cells.means(flat)
+            joint = _joint(state, data, mixture) if len(data.joint) else None
+            if joint is not None:
+                success = np.concatenate([success, joint.success])
+            links = np.zeros_like(parameters.links)
+            value, by_success = self._scores(success, parameters.links, links)
+            by_flat = data.cells.back(by_success[: data.cells.count], len(flat))
+            if len(data.proxy):
+                added, through = self._proxy(data.proxy_cells.means(flat), parameters.links, links)
+                value, by_flat = value + added, by_flat + data.proxy_cells.back(through, len(flat))
+            by_cells = by_flat.reshape(state.success.shape)
+            by_robust, by_skilled, by_hazard = by_cells * state.skilled, by_cells * state.robust, None
+            if joint is not None:
+                more, by_hazard = joint.back(by_success[data.cells.count :], state, data)
+                by_robust = by_robust + more
+            slope = gradient(state, parameters, mixture, rows, tilt_ratio, by_robust, by_skilled, by_hazard, links)
+            return value, slope
+
+        return evaluate
 
     def _scores(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
         """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
-        data = self.pooled
+        data, kinds = self.pooled, self._kinds
         common, own = np.exp(2 * links[NOISE_COMMON]), np.exp(2 * links[NOISE_OWN])
         inside = np.clip(success, _EDGE, 1 - _EDGE)
+        outside = 1 - inside
         count, group = data.count[:, None], data.group
-        spread = data.variance[:, None] + data.own_share[:, None] * own
-        precision = data.many[:, None] / spread
-        miss = np.arcsin(np.sqrt(inside)) - data.theta[:, None]
+        spread = kinds.variance + kinds.own_share * own
+        precisions = kinds.many / spread
+        precision = precisions[kinds.kind] if len(precisions) > 1 else precisions
+        root = np.sqrt(inside)
+        miss = np.arcsin(root)
+        miss -= data.theta[:, None]
         scaled = miss * precision
-        pull, weight = self._by_group(scaled), self._by_group(precision)
+        pull, weight = self._by_group(scaled), kinds.scores @ precisions
         grown = 1 + common * weight
         shrink = common / grown
         policies = self._policies
-        pulls, squares = policies * pull**2, (count * scaled * miss).sum(0)
-        by_common = policies * (pull / grown) ** 2 - policies * weight / grown
-        left = scaled - (shrink * pull)[group] * precision  # of the miss, once the common part is taken out
-        lefts = count * left**2
+        pulls, squares = policies * pull**2, data.count @ np.multiply(scaled, miss, out=miss)
+        by_common = policies * ((pull / grown) ** 2 - weight / grown)
+        left = (shrink * pull)[group]
+        left *= precision
+        np.subtract(scaled, left, out=left)  # of the miss, once the common part is taken out
+        lefts = (data.own_share * data.count) @ left**2
         if data.scatter:  # what the policies of a group differ by
-            mixed, own_part = self._scattered(precision)
+            mixed, own_part = self._scattered(precision, scaled.shape)
             more = self._by_group(precision * mixed)
             pulls, squares = pulls + more, squares + (precision * own_part).sum(0)
             by_common = by_common + more / grown**2
             part = shrink[group]
-            lefts = lefts + precision**2 * (own_part - 2 * part * mixed + part**2 * more[group])
+            lefts = lefts + data.own_share @ (precision**2 * (own_part - 2 * part * mixed + part**2 * more[group]))
         value = 0.5 * ((shrink * pulls).sum(0) - squares - (policies * np.log(grown)).sum(0))
-        value -= 0.5 * (count * data.many[:, None] * np.log(spread)).sum(0)
-        by_success = -(count * left) / (2 * np.sqrt(inside * (1 - inside)))
-        by_spread = 0.5 * (lefts + count * shrink[group] * precision**2 - count * precision)
+        value -= 0.5 * (kinds.policies @ np.log(spread))
+        by_success = left
+        by_success *= -0.5 * count
+        by_success /= np.multiply(root, np.sqrt(outside), out=root)
         if (data.good + data.bad).any():
             good, bad = data.good[:, None], data.bad[:, None]
-            value = value + (good * np.log(inside) + bad * np.log1p(-inside)).sum(0)
-            by_success = by_success + good / inside - bad / (1 - inside)
-        by_links[NOISE_OWN] = (by_spread * data.own_share[:, None]).sum(0) * 2 * own
+            value = value + (good * np.log(inside) + bad * np.log(outside)).sum(0)
+            by_success = by_success + good / inside - bad / outside
+        by_spread = lefts + (shrink * (kinds.shares @ precisions**2)).sum(0) - kinds.shares.sum(0) @ precisions
+        by_links[NOISE_OWN] = by_spread * own
         by_links[NOISE_COMMON] = by_common.sum(0) * common
         return value, by_success
 
-    def _scattered(self, precision: Floats) -> tuple[Floats, Floats]:
+    @cached_property
+    def _kinds(self) -> _Kinds:
+        return _Kinds.of(self.pooled)
+
+    def _scattered(self, precision: Floats, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         """Of every score: its products with all scores of its group, weighted by their precisions, and with itself."""
-        mixed, own = np.zeros_like(precision), np.zeros((len(precision), 1))
+        mixed, own = np.zeros(shape), np.zeros((shape[0], 1))
+        precision = np.broadcast_to(precision, shape)
         for entries, products in self.pooled.scatter:
             mixed[entries] = products @ precision[entries]
             own[entries, 0] = np.diagonal(products, axis1=1, axis2=2)

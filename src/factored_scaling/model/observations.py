@@ -133,7 +133,9 @@ def observe(spec: StudySpec, results: Results, proxy: Results | None = None) -> 
         unit=unit,
         nominal=spec.nominal / unit,
         cells=cells,
-        joint=np.array([[float(_varies(score, name)) for name in spec.names] for score in joint]).reshape(-1, count),
+        joint=np.array(
+            [[s.factor == (ALL_FACTORS,) or name in s.factor for name in spec.names] for s in joint], dtype=float
+        ).reshape(-1, count),
         joint_run=policies[len(single) :],
         score=mean,
         trials=np.array([score.trials or 0 for score in ordered], dtype=float),
@@ -175,10 +177,6 @@ def _without_totals(spec: StudySpec, scores: list[_Score]) -> list[_Score]:
 
 def _several(spec: StudySpec, score: _Score) -> bool:
     return len(score.factor) > 1 or (score.factor == (ALL_FACTORS,) and len(spec.names) > 1)
-
-
-def _varies(score: _Score, name: str) -> bool:
-    return score.factor == (ALL_FACTORS,) or name in score.factor
 
 
 def _cells_of(spec: StudySpec, place: dict[Any, int]) -> Callable[[_Score], list[int]]:

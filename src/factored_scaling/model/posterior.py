@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from factored_scaling.core.allocation import Spending, spend
 from factored_scaling.core.baselines import equal_tiers
@@ -16,18 +15,21 @@ from factored_scaling.core.checks import whole
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
-from factored_scaling.model.allocate import optimize_allocation
+from factored_scaling.model.allocate import optimize_allocation, optimize_allocations
 from factored_scaling.model.estimate import Estimate
 from factored_scaling.model.likelihood import LogLikelihood
 from factored_scaling.model.observations import Observations, observe
 from factored_scaling.model.prior import PRIORS, Floats, Prior, PriorMixture, draw_mixture
-from factored_scaling.model.response import NOISE_COMMON, NOISE_OWN, Parameters, forward, saturate, size_of
+from factored_scaling.model.response import NOISE_COMMON, NOISE_OWN, Forward, Parameters, forward, saturate, size_of
 from factored_scaling.model.sampler import SamplerSettings, sample
 
 SAMPLER = SamplerSettings()
 # An allocation other than an equal split must match or beat it with this probability.
 REQUIRED_PROBABILITY = 0.6
 _ROUNDING = 1e-9  # of success
+# Bytes of an array that is made and freed once: from then on GNU's C library keeps freed blocks up to that size,
+# instead of giving them back to the system and fetching them anew for every array.
+_KEPT = 31 << 20
 _CHUNK = 1024  # cells (rows × N) at once, to stay in the processor's cache
 
 
@@ -84,14 +86,13 @@ class Posterior:
         return np.array(list(self.spec.sizes.values()), dtype=float)
 
     def by_factor(self, demos: Floats) -> Floats:
-        """Success on each factor's trials: rows × factors × samples."""
-        data = self.observations
-        rows = np.atleast_2d(demos) / data.unit
-        size = max(1, _CHUNK // rows.shape[1])
-        parts = [
-            forward(self.parameters, self.mixture, rows[start : start + size], data.now, data.nominal).success
-            for start in range(0, len(rows), size)
-        ]
+        """Success on each factor's trials: rows × factors × samples.
+
+        `demos` is rows × factors, or rows × factors × samples where every sample has training sets of its own.
+        """
+        demos = np.atleast_2d(demos)
+        size = max(1, _CHUNK // demos.shape[1])
+        parts = [self._forward(demos[start : start + size]).success for start in range(0, len(demos), size)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def score(self, demos: Floats, by_factor: Floats | None = None) -> Floats:
@@ -103,11 +104,15 @@ class Posterior:
         data = self.observations
         if data.cells.count or not len(data.joint):
             return np.asarray((self.by_factor(demos) if by_factor is None else by_factor).mean(1))
-        state = forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now, data.nominal)
+        state = self._forward(demos)
         skilled = 1 - saturate(state.hazard, self.mixture.sharpness)[0]
         sets = np.unique(data.joint, axis=0)
         robust = np.exp(np.einsum("rnd,sn->rsd", np.log(state.robust), sets)).mean(1)
         return np.asarray(skilled * robust)
+
+    def _forward(self, demos: Floats) -> Forward:
+        data = self.observations
+        return forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now, data.nominal)
 
     def predict(self, demos: Mapping[str, int]) -> Estimate:
         """Success of a policy trained on `demos[factor]` demonstrations of every factor (and all nominal ones).
@@ -146,26 +151,26 @@ class Posterior:
         """
         factors = self.spec.factors
         groups = np.array_split(np.arange(self.n_samples), min(self.n_samples, 16))
-        found = [
-            *more,
-            *(optimize_allocation(factors, self.only(group).worth, budget, parts=8).demos for group in groups),
-        ]
+        sizes = np.array([len(group) for group in groups])
+        starts = np.cumsum(sizes) - sizes
+
+        def worths(rows: Floats) -> Floats:
+            """Expected success after each allocation (groups × rows × factors) by each group of samples."""
+            demos = np.repeat(np.moveaxis(self.now + rows, 0, -1), sizes, axis=-1)
+            return np.asarray(np.add.reduceat(self.score(demos), starts, axis=1) / sizes).T
+
+        found = optimize_allocations(factors, worths, budget, len(groups), parts=8)
         unit = budget / np.array([factor.cost for factor in factors])
         plain = np.floor(_shares(len(factors)) * unit)
         caps = np.array([math.inf if factor.cap is None else factor.cap for factor in factors])
         least = np.array([factor.minimum for factor in factors])
         allowed = (plain <= caps).all(1) & (plain >= least).all(1)
-        given = np.array([[float(allocation[factor.name]) for factor in factors] for allocation in found])
-        return np.concatenate([given, plain[allowed]])
+        given = np.array([[float(allocation[factor.name]) for factor in factors] for allocation in more])
+        return np.concatenate([given.reshape(-1, len(factors)), found, plain[allowed]])
 
     def worth(self, allocations: Floats) -> Floats:
         """Expected success after each allocation (rows × factors) on top of the current demonstrations."""
         return np.asarray(self.score(self.now + allocations).mean(1, dtype=float))
-
-    def only(self, chosen: NDArray[np.int64]) -> Posterior:
-        """The same with some of the samples."""
-        raw, mixture = self.raw[:, chosen], self.mixture[chosen]
-        return Posterior(self.spec, self.observations, Parameters.of(raw, mixture), mixture, raw)
 
 
 def fit_posterior(
@@ -185,12 +190,13 @@ def fit_posterior(
         raise NotEnoughData(
             "the response model needs scores of at least one policy", hint="measure the one trained on everything"
         )
+    np.empty(_KEPT, dtype=np.uint8)
     observations = observe(spec, results, proxy)
     rng = np.random.default_rng(seed)
     count = len(spec.names)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         mixture = draw_mixture(rng, sampler.draws, count, priors)
-        raw, mixture = sample(LogLikelihood(observations), mixture, size_of(count), rng, sampler)
+        raw, mixture = sample(LogLikelihood(observations).given, mixture, size_of(count), rng, sampler)
     return Posterior(spec, observations, Parameters.of(raw, mixture), mixture, raw)
 
 

@@ -27,6 +27,7 @@ from factored_scaling.model.prior import GLOBALS, Floats, PriorMixture
 _COMMON, _COMMON_FLOOR, _TOTAL_POWER, _TOTAL_OFFSET, _TILT = range(4, 9)
 NOISE_COMMON, NOISE_OWN, PROXY_SHIFT, PROXY_GAIN, PROXY_NOISE = range(5)  # among the links, which come last
 _UNTHREADED = 150_000  # multiplications; larger products are spread over threads
+_MOST = 300.0  # of a logarithm, so that its exponential and the square of that are numbers
 LEAK = 0.3  # demonstrations that harm other trials do so less than those that help
 
 
@@ -39,15 +40,15 @@ def size_of(count: int) -> int:
 class Parameters:
     """The parameters of every posterior sample."""
 
-    level: Floats  # N × samples, as are the next six
+    log_level: Floats  # N × samples, as are the next six
     floor: Floats
     scale: Floats
     power: Floats
-    share: Floats
+    log_share: Floats
     weight: Floats
     lean: Floats
     repair: Floats  # N × N × samples
-    common: Floats  # samples, as are the next four
+    log_common: Floats  # samples, as are the next four
     common_floor: Floats
     total_power: Floats
     total_offset: Floats
@@ -62,18 +63,16 @@ class Parameters:
         parts = value[: 7 * count].reshape(7, count, -1)
         rest = value[-GLOBALS:]
         moved = parts[:4] + (mixture.shared * rest[:4])[:, None, :]
-        level, scale, power = np.exp(moved[0]), np.exp(moved[2]), np.exp(moved[3])
-        share, weight = np.exp(parts[4:6])
         return cls(
-            level=level,
+            log_level=moved[0],
             floor=_logistic(moved[1]),
-            scale=scale,
-            power=power,
-            share=share,
-            weight=weight,
+            scale=np.exp(moved[2]),
+            power=np.exp(moved[3]),
+            log_share=parts[4],
+            weight=np.exp(parts[5]),
             lean=parts[6],
             repair=np.exp(value[7 * count : -GLOBALS]).reshape(count, count, -1),
-            common=np.exp(rest[_COMMON]),
+            log_common=rest[_COMMON],
             common_floor=_logistic(rest[_COMMON_FLOOR]),
             total_power=np.exp(rest[_TOTAL_POWER]),
             total_offset=np.exp(rest[_TOTAL_OFFSET]),
@@ -94,30 +93,53 @@ class Forward:
     success: Floats  # R × N × samples
     robust: Floats  # 1 − S(u)
     skilled: Floats  # 1 − S(D·h)
-    hazard: Floats  # h, R × samples
+    hazard: Floats  # h^q, R × samples
     parts: tuple[Floats, ...]
 
 
-def forward(parameters: Parameters, mixture: PriorMixture, demos: Floats, now: Floats, nominal: float = 0.0) -> Forward:
-    """Success at `demos` (R × N, in units), where `now` (N) are the current demonstrations and `nominal` the others."""
+def tilt_ratios(mixture: PriorMixture, demos: Floats, now: Floats) -> Floats:
+    """Logarithms of (n_i + o)/(n_i* + o), which no parameter changes."""
+    by_sample = demos[:, :, None] if demos.ndim == 2 else demos
+    return np.log((by_sample + mixture.offset) / (now[:, None] + mixture.offset))
+
+
+def forward(
+    parameters: Parameters,
+    mixture: PriorMixture,
+    demos: Floats,
+    now: Floats,
+    nominal: float = 0.0,
+    tilt_ratio: Floats | None = None,
+) -> Forward:
+    """Success at `demos` (R × N, in units), where `now` (N) are the current demonstrations and `nominal` the others.
+
+    Where every sample has training sets of its own, `demos` is R × N × samples. `tilt_ratio` is what `tilt_ratios`
+    returns, where that is known already.
+    """
     p, q = parameters, mixture.sharpness
-    count, draws = p.level.shape
-    rows = np.concatenate([now[None, :], demos])
-    reach = product(rows, p.repair.reshape(count, -1)).reshape(-1, count, draws) + p.scale  # m + s
+    if tilt_ratio is None:
+        tilt_ratio = tilt_ratios(mixture, demos, now)
+    reach = np.concatenate([_repaired(now[None], p.repair), _repaired(demos, p.repair)])
+    reach += p.scale  # m + s
     log_reach = np.log(reach)
-    total = p.total_offset + nominal + rows @ p.weight
+    ratio = log_reach[1:]
+    ratio -= log_reach[0]
+    total = np.concatenate([now[None] @ p.weight, _weighted(demos, p.weight)]) + (p.total_offset + nominal)
     total_ratio = np.log(total[1:] / total[0])
-    ratio = log_reach[1:] - log_reach[0]
-    fallen = np.exp(-p.power * ratio)
-    trouble = p.level * (p.floor + (1 - p.floor) * fallen)
-    own, own_slope = saturate(trouble, q)
-    tilt_ratio = np.log((demos[:, :, None] + mixture.offset) / (now[:, None] + mixture.offset))
-    exponent = -p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1)
-    dropped = np.exp(np.minimum(exponent, 30.0))
-    hazard = p.common * (p.common_floor + (1 - p.common_floor) * dropped)
-    shared, shared_slope = saturate(hazard[:, None, :] * p.share, q)
-    robust, skilled = 1 - own, 1 - shared
-    parts = (rows, reach, ratio, fallen, own_slope, total, total_ratio, tilt_ratio, dropped, shared_slope)
+    fallen = -p.power * ratio
+    np.exp(np.minimum(fallen, _MOST, out=fallen), out=fallen)
+    fallen *= 1 - p.floor
+    trouble = p.floor + fallen
+    fallen /= trouble  # the share that demonstrations can repair
+    own, own_slope = saturate(_power(trouble, p.log_level, q), q)
+    dropped = np.exp(np.minimum(-p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1), 30.0))
+    dropped *= 1 - p.common_floor
+    left = p.common_floor + dropped
+    dropped /= left
+    hazard = _power(left, p.log_common, q)
+    shared, shared_slope = saturate(hazard[:, None, :] * np.exp(q * p.log_share), q)
+    robust, skilled = np.subtract(1, own, out=own), np.subtract(1, shared, out=shared)
+    parts = (reach, ratio, fallen, own_slope, total, total_ratio, dropped, shared_slope)
     return Forward(skilled * robust, robust, skilled, hazard, parts)
 
 
@@ -125,53 +147,70 @@ def gradient(
     state: Forward,
     parameters: Parameters,
     mixture: PriorMixture,
+    rows: Floats,
+    tilt_ratio: Floats,
     by_robust: Floats,
     by_skilled: Floats,
     by_hazard: Floats | None,
     by_links: Floats,
 ) -> Floats:
-    """The derivatives by `raw`, from those by `robust` and `skilled` (R × N × samples)."""
+    """The derivatives by `raw`, from those by `robust` and `skilled` (R × N × samples) and by log h (R × samples).
+
+    `rows` are the current demonstrations and those of every training set.
+    """
     p = parameters
-    rows, reach, ratio, fallen, own_slope, total, total_ratio, tilt_ratio, dropped, shared_slope = state.parts
-    count, draws = p.level.shape
-    by_trouble = -by_robust * own_slope
+    reach, ratio, fallen, own_slope, total, total_ratio, dropped, shared_slope = state.parts
+    count, draws = p.floor.shape
+    by_trouble = by_robust * own_slope  # by −log u, as all of these are by logarithms
     by_fallen = by_trouble * fallen
     sum_trouble, sum_fallen = by_trouble.sum(0), by_fallen.sum(0)
-    slack = p.level * (1 - p.floor)
-    by_level = p.floor * sum_trouble + (1 - p.floor) * sum_fallen
-    by_floor = (sum_trouble - sum_fallen) * p.level
-    by_power = -(by_fallen * ratio).sum(0) * slack
-    by_ratio = by_fallen * (-slack * p.power)
-    by_reach = np.concatenate([-by_ratio.sum(0, keepdims=True), by_ratio]) / reach
+    by_reach = np.empty_like(reach)
+    np.multiply(by_fallen, p.power, out=by_reach[1:])
+    np.negative(by_reach[1:].sum(0), out=by_reach[0])
+    by_reach /= reach
     by_repair = product(rows.T, by_reach.reshape(len(rows), -1)).reshape(count, count, draws)
-    by_product = -by_skilled * shared_slope
-    by_share = (by_product * state.hazard[:, None, :]).sum(0)
-    by_h = (by_product * p.share).sum(1)
+    by_fallen *= ratio
+    by_share = by_skilled * shared_slope
+    by_h = by_share.sum(1)
     if by_hazard is not None:
-        by_h = by_h + by_hazard
-    by_common = (by_h * state.hazard).sum(0)
-    by_common_floor = (by_h * (1 - dropped)).sum(0) * p.common
-    by_exponent = by_h * (p.common * (1 - p.common_floor)) * dropped
-    by_total_power = -(by_exponent * total_ratio).sum(0)
-    by_tilt = -(by_exponent[:, None, :] * tilt_ratio).sum(0)
-    by_total_ratio = -p.total_power * by_exponent
-    by_total = np.concatenate([-by_total_ratio.sum(0, keepdims=True), by_total_ratio]) / total
+        by_h = by_h - by_hazard
+    by_exponent = by_h * dropped
+    sum_h, sum_exponent = by_h.sum(0), by_exponent.sum(0)
+    by_tilt = (by_exponent[:, None, :] * tilt_ratio).sum(0)
+    by_total = by_exponent * p.total_power
+    by_total = np.concatenate([-by_total.sum(0, keepdims=True), by_total]) / total
     slope = np.empty_like(mixture.centre)
     parts = slope[: 7 * count].reshape(7, count, draws)
-    parts[0], parts[1] = by_level * p.level, by_floor * p.floor * (1 - p.floor)
-    parts[2], parts[3] = by_reach.sum(0) * p.scale, by_power * p.power
-    parts[4], parts[5] = by_share * p.share, (rows.T @ by_total) * p.weight
+    parts[0], parts[1] = -sum_trouble, sum_fallen - (1 - p.floor) * sum_trouble
+    parts[2], parts[3] = by_reach.sum(0) * p.scale, by_fallen.sum(0) * p.power
+    parts[4], parts[5] = -by_share.sum(0), (rows.T @ by_total) * p.weight
     parts[6] = by_tilt * p.tilt * np.where(p.lean > 0, 1.0, LEAK)
-    slope[7 * count : -GLOBALS] = (by_repair * p.repair).reshape(-1, draws)
+    np.multiply(by_repair, p.repair, out=slope[7 * count : -GLOBALS].reshape(count, count, draws))
     rest = slope[-GLOBALS:]
     rest[:4] = parts[:4].sum(1) * mixture.shared
-    rest[_COMMON] = by_common
-    rest[_COMMON_FLOOR] = by_common_floor * p.common_floor * (1 - p.common_floor)
-    rest[_TOTAL_POWER] = by_total_power * p.total_power
+    rest[_COMMON] = -sum_h
+    rest[_COMMON_FLOOR] = sum_exponent - (1 - p.common_floor) * sum_h
+    rest[_TOTAL_POWER] = (by_exponent * total_ratio).sum(0) * p.total_power
     rest[_TOTAL_OFFSET] = by_total.sum(0) * p.total_offset
     rest[_TILT] = (by_tilt * p.tilts).sum(0)
     rest[-5:] = by_links
-    return slope * mixture.spread
+    slope *= mixture.spread
+    return slope
+
+
+def _repaired(demos: Floats, repair: Floats) -> Floats:
+    """Σ_i C_ij·n_i: R × N × samples."""
+    if demos.ndim == 2:
+        return product(demos, repair.reshape(len(repair), -1)).reshape(-1, *repair.shape[1:])
+    repaired: Floats = demos[:, 0, None] * repair[0]
+    for place in range(1, len(repair)):
+        repaired += demos[:, place, None] * repair[place]
+    return repaired
+
+
+def _weighted(demos: Floats, weight: Floats) -> Floats:
+    """Σ_i w_i·n_i: R × samples."""
+    return demos @ weight if demos.ndim == 2 else (demos * weight).sum(1)
 
 
 def product(left: Floats, right: Floats) -> Floats:
@@ -182,12 +221,25 @@ def product(left: Floats, right: Floats) -> Floats:
     return np.concatenate([left @ right[:, at : at + width] for at in range(0, right.shape[1], width)], axis=1)
 
 
-def saturate(trouble: Floats, sharpness: Floats) -> tuple[Floats, Floats]:
-    """S(u) and its derivative: u where it is small, 1 where it is large."""
-    log = sharpness * np.log(trouble)
-    far = np.exp(-np.abs(log))  # never overflows, whichever side of 1
-    failure = np.exp((np.minimum(log, 0.0) - np.log1p(far)) / sharpness)
-    return failure, failure / trouble * np.where(log > 0, far, 1.0) / (1.0 + far)
+def _power(trouble: Floats, log_scale: Floats, sharpness: Floats) -> Floats:
+    """(scale · trouble)^q in the memory of `trouble`, and far from numbers that cannot be represented."""
+    power: Floats = np.log(trouble, out=trouble)
+    power += log_scale
+    power *= sharpness
+    np.clip(power, -_MOST, _MOST, out=power)
+    return np.exp(power, out=power)
+
+
+def saturate(power: Floats, sharpness: Floats) -> tuple[Floats, Floats]:
+    """S(u), which is u where that is small and 1 where it is large, and its derivative by log u; `power` is u^q."""
+    share = 1.0 + power
+    np.divide(power, share, out=share)
+    failure = np.log(share)
+    failure /= sharpness
+    np.exp(failure, out=failure)
+    slope = np.subtract(1.0, share, out=share)
+    slope *= failure
+    return failure, slope
 
 
 def _logistic(value: Floats) -> Floats:

@@ -13,7 +13,9 @@ import numpy as np
 
 from factored_scaling.model.prior import Floats, PriorMixture
 
-Target = Callable[[Floats, PriorMixture], tuple[Floats, Floats]]
+# The log-probability of every sample (variables × samples) and its gradient; first, what they are given.
+Density = Callable[[Floats], tuple[Floats, Floats]]
+Target = Callable[[PriorMixture], Density]
 _KEEP = 0.6  # share of the samples that must stay effective from one temperature to the next
 
 
@@ -37,7 +39,7 @@ def sample(
 ) -> tuple[Floats, PriorMixture]:
     """Samples of the standard normal variables (variables × samples) and their components."""
     raw = rng.standard_normal((size, settings.draws))
-    value, slope = target(raw, mixture)
+    value, slope = target(mixture)(raw)
     inverse_temperature, step_size = 0.0, 0.3
     kept: list[Floats] = []
     for _ in range(settings.steps):
@@ -46,10 +48,11 @@ def sample(
         weight = np.exp(step * (value - value.max()))
         chosen = _resampled(weight / weight.sum(), rng)
         raw, value, slope, mixture = raw[:, chosen], value[chosen], slope[:, chosen], mixture[chosen]
+        density = target(mixture)
         spread = np.sqrt(raw.var(axis=1, keepdims=True) + 1e-3)
         for left in reversed(range(settings.moves if inverse_temperature < 1 else settings.last)):
             raw, value, slope, accepted = _move(
-                target, mixture, raw, value, slope, inverse_temperature, step_size * spread, settings.n_leapfrog, rng
+                density, raw, value, slope, inverse_temperature, step_size * spread, settings.n_leapfrog, rng
             )
             step_size = min(1.0, step_size * float(np.exp(0.6 * (accepted - 0.75))))
             if inverse_temperature >= 1 and left % max(1, settings.last // settings.kept) == 0:
@@ -62,9 +65,11 @@ def sample(
 def _next(value: Floats, inverse_temperature: float) -> float:
     """The largest step of the inverse temperature that keeps enough of the samples effective."""
 
+    below = value - value.max()
+
     def effective(step: float) -> float:
-        weight = np.exp(step * (value - value.max()))
-        return float(weight.sum() ** 2 / (weight**2).sum() / value.size)
+        weight = np.exp(step * below)
+        return float(weight.sum() ** 2 / (weight @ weight) / value.size)
 
     left = 1.0 - inverse_temperature
     if effective(left) >= _KEEP:
@@ -83,8 +88,7 @@ def _resampled(weight: Floats, rng: np.random.Generator) -> np.ndarray[tuple[int
 
 
 def _move(
-    target: Target,
-    mixture: PriorMixture,
+    density: Density,
     raw: Floats,
     value: Floats,
     slope: Floats,
@@ -101,7 +105,7 @@ def _move(
     momentum = momentum + 0.5 * step_size * (inverse_temperature * slope - place)
     for step in range(n_leapfrog):
         place = place + step_size * momentum
-        new_value, new_slope = target(place, mixture)
+        new_value, new_slope = density(place)
         half = 0.5 if step == n_leapfrog - 1 else 1.0
         momentum = momentum + half * step_size * (inverse_temperature * new_slope - place)
     after = 0.5 * (momentum**2).sum(0) + 0.5 * (place**2).sum(0) - inverse_temperature * new_value

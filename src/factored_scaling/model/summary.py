@@ -278,7 +278,7 @@ def _curves(posterior: Posterior, budget: int, best: Floats, gains: Floats) -> t
     made = []
     for index, factor in enumerate(posterior.spec.factors):
         end = factor.demos + budget / factor.cost
-        places = np.unique(np.concatenate([np.linspace(0, end, _STEPS), [float(factor.demos)]]))
+        places = np.array(sorted({*np.linspace(0, end, _STEPS).tolist(), float(factor.demos)}))
         rows = np.repeat(posterior.now[None, :], len(places), axis=0)
         rows[:, index] = places
         by_factor = posterior.by_factor(rows)
@@ -288,8 +288,8 @@ def _curves(posterior: Posterior, budget: int, best: Floats, gains: Floats) -> t
             FactorCurve(
                 factor.name,
                 tuple(places.tolist()),
-                tuple(Estimate.of(row, row - overall[at]) for row in overall),
-                tuple(Estimate.of(row, row - own[at]) for row in own),
+                Estimate.each(overall, overall - overall[at]),
+                Estimate.each(own, own - own[at]),
                 float(best[index]),
                 Estimate.of(gains[index]),
                 Estimate.of(own[at]),

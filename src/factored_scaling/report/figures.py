@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 Side = Literal["left", "center", "right"]
-_STEPS = 80  # points along a drawn curve
+_STEPS = 40  # points along each half of a drawn curve
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def panels(spec: StudySpec, recommendation: Recommendation) -> list[Panel]:
     ]
 
 
-def curves_figure(spec: StudySpec, recommendation: Recommendation, columns: int | None = None) -> Figure:
+def curves_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
     """All curves as small multiples on one scale, steepest first: 1 to 28 of them and more."""
     every = panels(spec, recommendation)
     cards = [
         Card(_title(panel), gain_words(panel.report.now, panel.report.predicted), panel.colour, panel.plot)
         for panel in every
     ]
-    across = columns or (len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4)
+    across = len(every) if len(every) <= 3 else 2 if len(every) == 4 else 3 if len(every) <= 9 else 4
     legend = "demonstrations of the combination; all others are always in training"
     return small_multiples(cards, across, shared_limits(every), legend)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from factored_scaling.core.checks import listed
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.model.posterior import REQUIRED_PROBABILITY
 from factored_scaling.model.recommend import Recommendation
@@ -26,7 +27,7 @@ from factored_scaling.model.text import (
 from factored_scaling.report.figures import Card, interval_ends, small_multiples
 from factored_scaling.report.plot import Plot, plot_svg
 from factored_scaling.report.style import COLOURS, factor_places
-from factored_scaling.report.words import demo_words, listed, plain
+from factored_scaling.report.words import demo_words, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -57,6 +57,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
     with_curves = next((r for r in report.recommendations.values() if r.curves), None)
     modelled = next((r for r in report.recommendations.values() if r.summary is not None), headline)
     drawn = panels(spec, with_curves) if with_curves is not None else []
+    most = max(max(r.allocation.values()) for r in report.recommendations.values())
     return {
         "name": spec.name,
         "created": report.created,
@@ -76,7 +77,7 @@ def _content(report: ReportInput) -> dict[str, Any]:
             {
                 "name": key,
                 "meaning": meaning(recommendation),
-                "bars": _bars(spec, recommendation, headline, _most(report)),
+                "bars": _bars(spec, recommendation, headline, most),
                 "total": sum(recommendation.allocation.values()),
             }
             for key, recommendation in report.recommendations.items()
@@ -118,10 +119,6 @@ def _facts(report: ReportInput, headline: Recommendation) -> list[tuple[str, str
 def _unit(spec: StudySpec, amount: int) -> str:
     unit = "demo" if all(factor.cost == 1 for factor in spec.factors) else "cost unit"
     return unit if amount == 1 else f"{unit}s"
-
-
-def _most(report: ReportInput) -> int:
-    return max(max(r.allocation.values()) for r in report.recommendations.values())
 
 
 def _bars(

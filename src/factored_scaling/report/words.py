@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from factored_scaling.core.checks import listed
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score
 from factored_scaling.model.recommend import RESPONSE_MODEL, CurveReport, Recommendation, evenly
@@ -62,11 +63,6 @@ def gain_words(now: float, later: float) -> str:
     if now == later:
         return f"{percent(now)}, flat"
     return f"{percent(now)} to {percent(later)}, {points(later - now)} points"
-
-
-def listed(items: Sequence[str]) -> str:
-    """a, b and c."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def meaning(recommendation: Recommendation) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from factored_scaling.core.design import RunSpec
+from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
 from factored_scaling.errors import InvalidInput, LeaseLost
@@ -116,7 +116,7 @@ class RunQueue:
         trials, means = read_outcome(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("the outcome holds no score and no trial", where=f"run {run_id}")
-        self._end(run_id, trials, means, policy=policy)
+        self.conclude(run_id, trials, means, policy=policy)
         return result_of(trials) if trials else None
 
     def conclude(
@@ -126,13 +126,18 @@ class RunQueue:
         means: Sequence[Measurement] = (),
         documents: Sequence[Document] = (),
         waits: bool = False,
+        policy: str | None = None,
     ) -> int:
         """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
 
-        With `waits` the run is trained instead of done: its results come later, from people.
+        With `waits` the run is trained instead of done: its results come later, from people. `policy` is as in
+        `record`.
         """
         self._check_trials(trials)
-        return self._end(run_id, trials, means, documents, waits)
+        token = self._tokens.get(run_id)
+        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
+        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
+        return new
 
     def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
         """Append trials to a run that is not finished yet; returns how many were new.
@@ -145,7 +150,7 @@ class RunQueue:
 
     def finish(self, run_id: int) -> None:
         """Say that the run's evaluation is complete; it never changes after this."""
-        self._end(run_id)
+        self.conclude(run_id)
 
     def fail(self, run_id: int, reason: str, *, trains_anew: bool = False) -> None:
         """End the run in an error; the reason is kept. With `trains_anew` its policy and the trials of it are lost."""
@@ -161,7 +166,7 @@ class RunQueue:
 
     def trained(self, run_id: int) -> None:
         """Say that the run's policy is trained and waits for trials, which are recorded later."""
-        self._end(run_id, waits=True)
+        self.conclude(run_id, waits=True)
 
     def request_stop(self, mode: StopMode | None) -> None:
         """Ask all workers of the study to end; None takes the request back."""
@@ -172,20 +177,6 @@ class RunQueue:
         """Whether workers are asked to end: after the runs that they have ("drain"), or at a safe point ("now")."""
         found = self.store.document(self.id, STOP, "request")
         return None if found is None else found["mode"]
-
-    def _end(
-        self,
-        run_id: int,
-        trials: Sequence[Trial] = (),
-        means: Sequence[Measurement] = (),
-        documents: Sequence[Document] = (),
-        waits: bool = False,
-        policy: str | None = None,
-    ) -> int:
-        token = self._tokens.get(run_id)
-        new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
-        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
-        return new
 
     def _check_trials(self, trials: Sequence[Trial]) -> None:
         if trials:
@@ -211,3 +202,19 @@ def worker_name() -> str:
     thread = threading.current_thread()
     own = "" if thread is threading.main_thread() else f":{thread.name}"
     return f"{socket.gethostname()}:{os.getpid()}{own}"
+
+
+def mixed_settings(spec: StudySpec, runs: Sequence[RunRow]) -> str:
+    """A sentence where some of these runs were planned with other settings than the study has now, and some not."""
+    now = run_on(spec, (), 0).settings
+    other = [run for run in runs if run.settings != now]
+    if len(other) in (0, len(runs)):
+        return ""
+    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
+    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
+
+
+def listed(ids: Sequence[int]) -> str:
+    """Runs by their ids, the first eight of them."""
+    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    return f"run {some}" if len(ids) == 1 else f"runs {some}"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import Backend, BackendRequest, backend_settings, make_backend, trains_in_process
-from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
 from factored_scaling.runner.options import WorkOptions
-from factored_scaling.runner.queue import RunQueue
-from factored_scaling.store import RunRow
+from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
 MIXED = "curves may mix what does not belong together"
@@ -189,19 +187,3 @@ def _default_backend(queue: RunQueue, settings: Mapping[str, Any], backend: Back
     if not any(run.state == "pending" for run in queue.runs()):
         return []
     return [f"no `trainer:` in study.yaml: {notice()}, on {device}"]
-
-
-def mixed_settings(spec: StudySpec, runs: Sequence[RunRow]) -> str:
-    """A sentence where some of these runs were planned with other settings than the study has now, and some not."""
-    now = run_on(spec, (), 0).settings
-    other = [run for run in runs if run.settings != now]
-    if len(other) in (0, len(runs)):
-        return ""
-    keys = " and ".join(f"`{key}:`" for key in now if any(run.settings[key] != now[key] for run in other))
-    return f"{keys} in study.yaml changed after {listed([run.id for run in other])} had been planned"
-
-
-def listed(ids: Sequence[int]) -> str:
-    """Runs by their ids, the first eight of them."""
-    some = ", ".join(str(id_) for id_ in ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    return f"run {some}" if len(ids) == 1 else f"runs {some}"

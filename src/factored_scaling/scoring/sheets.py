@@ -89,7 +89,9 @@ def _entry(cells: _Cells, place: str, operator: str, rubric: Rubric) -> Entry | 
     try:
         score = rubric.level(float(text)).score if text else 0.0
     except ValueError:
-        hint = f"write {text.replace(',', '.')}" if _is_number(text.replace(",", ".")) else _scores(rubric)
+        levels = ", ".join(f"{level.score:g}" for level in rubric.levels)
+        dotted = text.replace(",", ".")
+        hint = f"write {dotted}" if _is_number(dotted) else f"scores are {levels}, or skip"
         raise InvalidInput(f"expected a score, not {text!r}", where=f"{place}, column score", hint=hint) from None
     except InvalidInput as error:
         raise error.at(f"{place}, column score") from None
@@ -316,7 +318,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _scores(rubric: Rubric) -> str:
-    return f"scores are {', '.join(f'{level.score:g}' for level in rubric.levels)}, or skip"

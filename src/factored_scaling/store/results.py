@@ -113,7 +113,10 @@ def trials_of(connection: Connection, run_id: int) -> list[Trial]:
     """The run's trials in the order in which they were recorded."""
     require(connection, run_id)
     query = select(trials).where(trials.c.run_id == run_id).order_by(trials.c.id)
-    return [_trial(row) for row in connection.execute(query)]
+    return [
+        Trial(row.key, row.score, tuple(json.loads(row.factor)), row.setting, row.note)
+        for row in connection.execute(query)
+    ]
 
 
 def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
@@ -253,10 +256,6 @@ def score_values(measurement: Measurement) -> _Values:
 @lru_cache(maxsize=1024)  # trials name few
 def _factor_text(factor: tuple[str, ...]) -> str:
     return checked_text(to_json(list(factor), "a factor"), "the names of the factors", longest=4 * LONGEST_NAME)
-
-
-def _trial(row: Row[Any]) -> Trial:
-    return Trial(row.key, row.score, tuple(json.loads(row.factor)), row.setting, row.note)
 
 
 def _measurement(row: Row[Any]) -> Measurement:

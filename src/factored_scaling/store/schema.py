@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     CheckConstraint,
     Column,
+    Connection,
     Double,
     ForeignKey,
     Index,
@@ -13,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -78,16 +82,18 @@ runs = Table(
     UniqueConstraint("study_id", "digest"),
     CheckConstraint("state IN ('pending', 'running', 'done', 'failed')"),
 )
+# Index objects with a condition would load the code for PostgreSQL whichever database is used.
 WAITING, RUNNING = "state = 'pending' AND trained IS NULL", "state = 'running'"
-Index(
-    "fsc_runs_waiting",
-    runs.c.study_id,
-    runs.c.latest_round.desc(),
-    runs.c.latest_position,
-    sqlite_where=text(WAITING),
-    postgresql_where=text(WAITING),
-)
-Index("fsc_runs_running", runs.c.study_id, sqlite_where=text(RUNNING), postgresql_where=text(RUNNING))
+
+
+@event.listens_for(runs, "after_create")
+def _index_runs(_: Table, connection: Connection, **__: Any) -> None:
+    for index in (
+        f"fsc_runs_waiting ON fsc_runs (study_id, latest_round DESC, latest_position) WHERE {WAITING}",
+        f"fsc_runs_running ON fsc_runs (study_id) WHERE {RUNNING}",
+    ):
+        connection.execute(text(f"CREATE INDEX {index}"))
+
 
 # which rounds a run belongs to: a policy that two rounds share is trained once
 placements = Table(

@@ -111,7 +111,7 @@ class Guard:
         given = headers.getlist("host")
         if len(given) != 1 or not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", given[0]):
             raise Refused(400, "the request does not say which host it is for")
-        name = _without_port(given[0])
+        name = re.sub(r":[0-9]+$", "", given[0]).lower()
         if self.access.hosts is not None and name not in self.access.hosts:
             raise Refused(421, f"this server does not answer to the name {name}")
 
@@ -214,10 +214,6 @@ def _cookies(headers: Headers) -> dict[str, str]:
 
 def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
-
-
-def _without_port(host: str) -> str:
-    return re.sub(r":[0-9]+$", "", host).lower()
 
 
 def _plain_host(host: str) -> str:

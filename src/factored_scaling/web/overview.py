@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from factored_scaling.core.checks import listed
 from factored_scaling.core.design import run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Score, known_result, score_of_tallies
-from factored_scaling.report.words import counted_factors, listed, plain, score_words
+from factored_scaling.report.words import counted_factors, plain, score_words
 from factored_scaling.runner.executors import job_log
 from factored_scaling.store import RoundRow, RunOutline, RunRow
 from factored_scaling.store.documents import JOBS
@@ -197,7 +198,8 @@ def next_action(
     """What to do next: a sentence, and the page or the command that does it."""
     for one in evaluations:
         if not one["closed"]:
-            what = f"score the {_trials(one['left'])} that are left" if one["left"] else "finish the evaluation"
+            trials = "1 trial" if one["left"] == 1 else f"{one['left']:,} trials"
+            what = f"score the {trials} that are left" if one["left"] else "finish the evaluation"
             return {"text": what, "address": f"/score?evaluation={one['number']}", "command": ""}
     total = sum(counts.values())
     if not total:
@@ -220,10 +222,6 @@ def next_action(
     what = "solve what made runs fail, then try them again"
     command = f"fsc run {argument} --retry-failed" if here else f"fsc runs {argument} --state failed"
     return {"text": what, "address": "", "command": command}
-
-
-def _trials(count: int) -> str:
-    return "1 trial" if count == 1 else f"{count:,} trials"
 
 
 def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float, before: Mapping[int, float]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -309,9 +309,5 @@ def _storable(feature: Feature) -> bool:
 
 def _described(values: NDArray[Any], feature: Feature) -> statistics.FeatureStatistics:
     if feature.is_camera:
-        return statistics.of_pictures(_picked(values, statistics.sampled(len(values))))
+        return statistics.of_pictures(values[frame] for frame in statistics.sampled(len(values)))
     return statistics.of_rows(values.astype(feature.dtype).reshape(len(values), -1))
-
-
-def _picked(values: NDArray[np.uint8], frames: Iterable[int]) -> Iterable[NDArray[np.uint8]]:
-    return (values[frame] for frame in frames)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from factored_scaling.backends import Backend
+from factored_scaling.core.checks import listed
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.plugins import Registry
 from factored_scaling.runner.events import Event
@@ -124,8 +125,8 @@ def make_executor(name: str, resources: Mapping[str, Any]) -> Executor:
     known = [one.name for one in takes if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     unknown = [key for key in resources if key not in known]
     if unknown and not any(one.kind == one.VAR_KEYWORD for one in takes):
-        what = f"executor {name!r} does not take {_and(unknown)}"
-        hint = f"it takes {_and(known)}" if name != "local" else "`--on slurm` and `--on ray` take resources"
+        what = f"executor {name!r} does not take {listed(unknown)}"
+        hint = f"it takes {listed(known)}" if name != "local" else "`--on slurm` and `--on ray` take resources"
         raise InvalidInput(what, where=f"executor.{unknown[0]}", hint=hint)
     try:
         return cast(Executor, found(**resources))
@@ -164,7 +165,3 @@ def job_log(worker: str | None, submissions: Sequence[Mapping[str, Any]]) -> str
 def executor_class(name: str) -> Any:
     """The class of this name."""
     return EXECUTORS.load(name, UnknownExecutor, "executor")
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

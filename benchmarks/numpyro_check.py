@@ -390,8 +390,8 @@ class Row:
         )
 
 
-def compare(study: Study, runs: tuple[Nuts, Nuts], seeds: int) -> tuple[list[Row], str]:
-    """Every quantity's row, and the study's line."""
+def compare(study: Study, runs: tuple[Nuts, Nuts], seeds: int) -> tuple[list[Row], str, float]:
+    """Every quantity's row, the study's line and the largest R-hat."""
     posteriors = [fit_posterior(study.spec, study.results, seed=seed) for seed in range(seeds)]
     best = np.array(list(posteriors[0].choose(BUDGET).best.demos.values()), dtype=float)
     equal = np.array(list(posteriors[0].equal(BUDGET).demos.values()), dtype=float)
@@ -411,7 +411,7 @@ def compare(study: Study, runs: tuple[Nuts, Nuts], seeds: int) -> tuple[list[Row
         error = chains.std(0, ddof=1) / np.sqrt(len(chains)) + other.broad[1] * apart
         single = float(each[:, 0].std(ddof=1) / max(there[1], 1e-9))
         rows.append(Row(name, found, there, each.std(0, ddof=1) / np.sqrt(seeds), error, single))
-    return rows, _line(study, rows, other, posteriors)
+    return rows, _line(study, rows, other, posteriors), other.rhat
 
 
 def _line(study: Study, rows: Sequence[Row], other: Other, posteriors: Sequence[Posterior]) -> str:
@@ -470,7 +470,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of our sampler")
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    begun, summary, details, every = time.monotonic(), [], [], []
+    begun, summary, details, every, failed = time.monotonic(), [], [], [], []
     runs: dict[tuple[int, ...], tuple[Nuts, Nuts]] = {}
     densities = {"likelihood": 0.0, "dense": 0.0, "prior": 0.0}
     for study in studies()[: options.studies]:
@@ -479,8 +479,10 @@ def main() -> None:
         if shape not in runs:
             ends = Nuts(options.samples // 2, options.samples, CHAINS)
             runs[shape] = ends, Nuts(options.samples // 4, options.samples // 2, 1)
-        rows, line = compare(study, runs[shape], options.seeds)
+        rows, line, rhat = compare(study, runs[shape], options.seeds)
         every += rows
+        failed += [f"{study.name}: R-hat {rhat:.3f}"] if rhat > RHAT else []
+        failed += [f"{study.name}: too many disagree"] if np.mean([row.agrees for row in rows]) < 0.75 else []
         summary.append(line)
         details += detail(study, rows)
         print(line, file=sys.stderr, flush=True)
@@ -513,6 +515,10 @@ def main() -> None:
     print(text)
     if options.save:
         write_text(TARGET, text)
+    failed += ["too many disagree"] if np.mean([row.agrees for row in every]) < 0.95 else []
+    failed += [f"the {name} differs" for name, value in densities.items() if value > 1e-6]
+    if failed:
+        sys.exit("; ".join(failed))
 
 
 if __name__ == "__main__":

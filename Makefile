@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n 2
 
-.PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi lint bench docs clean
+.PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi test-numpyro lint bench docs clean
 
 setup: $(TESTS)
 
@@ -63,6 +63,15 @@ test-pi0:
 
 test-openpi: setup .venv-openpi/.ready
 	FSC_TEST_OPENPI=$(CURDIR)/.venv-openpi/bin/python $(BIN)/pytest tests/serving/test_openpi.py
+
+# The response model's posterior by NumPyro's NUTS (.venv-numpyro), half an hour; writes benchmarks/results/numpyro.md.
+.venv-numpyro/.ready:
+	$(PYTHON) -m venv .venv-numpyro
+	.venv-numpyro/bin/pip install --quiet --disable-pip-version-check -c constraints.txt numpyro==0.22.0 jax==0.10.2 scipy pyyaml sqlalchemy click
+	touch $@
+
+test-numpyro: .venv-numpyro/.ready
+	PYTHONPATH=src .venv-numpyro/bin/python benchmarks/numpyro_check.py --save
 
 lint: setup
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ NAMES = {
     "power-law:all@pair": "the paper's All, pairs",
     "log-linear:best@screen:6/8": "log-linear regression",
     "gaussian-process:best@screen:6/8": "Gaussian process",
+    "lightgbm:best@screen:6/8": "LightGBM",
     "response-model:auto@screen:6/8": "response model",
 }
 COLOURS = {"response model": "#0069a8"}

@@ -27,6 +27,7 @@ HEAVY = (
     "gymnasium",
     "pyarrow",
     "av",
+    "lightgbm",
 )
 
 EXPORTED = [

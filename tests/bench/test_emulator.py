@@ -14,7 +14,7 @@ from factored_scaling.bench.emulator import Emulator, _negative_evidence, angle,
 from factored_scaling.bench.measure import REGIMES, measure
 from factored_scaling.bench.methods import Bench, parse_method
 from factored_scaling.bench.policy_tables import PolicyTable, read_table
-from factored_scaling.bench.regressors import REGRESSORS
+from factored_scaling.bench.regressors import REGRESSORS, mean_of_best
 from factored_scaling.bench.table_worlds import table_families
 from factored_scaling.errors import InvalidInput
 
@@ -160,6 +160,8 @@ def test_nominal_heavy_starts_have_as_many_nominal_demonstrations_as_others_or_t
 
 @pytest.mark.parametrize("name", list(REGRESSORS))
 def test_a_regressor_finds_the_factor_that_matters(name: str) -> None:
+    if name == "lightgbm":
+        pytest.importorskip("lightgbm")
     demos = np.array([[30, 30, 30], [0, 30, 30], [30, 0, 30], [30, 30, 0], [15, 15, 30], [30, 15, 15]], dtype=float)
     predict = REGRESSORS[name](demos, 0.3 + 0.4 * np.log1p(demos[:, 1]) / np.log1p(30))
     now = np.full(3, 30.0)
@@ -175,6 +177,36 @@ def test_regressors_and_the_response_model_decide_on_a_table() -> None:
         assert decided is not None
         assert [sum(one.allocation.values()) for one in decided] == [20, 100]
         assert all(one.policies == 6 for one in decided)
+
+
+def test_lightgbm_spends_most_on_the_factor_that_matters() -> None:
+    pytest.importorskip("lightgbm")
+    demos = np.array([[30, 30, 30], [0, 30, 30], [30, 0, 30], [30, 30, 0], [15, 30, 15], [30, 15, 30]], dtype=float)
+    shares = demos[:, 1] / demos.sum(1)
+    now = np.full(3, 30.0)
+    given = mean_of_best(REGRESSORS["lightgbm"](demos, 0.2 + shares), now, 100)
+    assert given.sum() == 100
+    assert (given == given.round()).all()
+    assert given.argmax() == 1
+    assert given[1] > 50
+    flat = mean_of_best(lambda at: np.zeros(at.shape[:-1]), now, 100)
+    assert sorted(flat) == [33, 33, 34]  # ties count alike
+
+
+def test_lightgbm_decides_on_a_table() -> None:
+    pytest.importorskip("lightgbm")
+    family = next(family for family in table_families(TABLES / "insert") if family.kind == "unbalanced")
+    decided = Bench(family.world(8, 0), REGIMES["real"], 1).decide(parse_method("lightgbm:best@screen:6/8"), [20, 100])
+    assert decided is not None
+    assert [sum(one.allocation.values()) for one in decided] == [20, 100]
+    assert all(one.policies == 8 for one in decided)
+
+
+def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("factored_scaling.bench.regressors.find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"lightgbm:best@screen: this needs LightGBM.*pip install '\.\[bench\]'"):
+        parse_method("lightgbm:best@screen")
+    assert parse_method("log-linear:best@screen").fit == "log-linear"
 
 
 def test_rules_are_compared_on_tables_of_either_number_of_factors() -> None:

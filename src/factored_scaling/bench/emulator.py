@@ -71,8 +71,17 @@ class Process:
 
     @cached_property
     def _solved(self) -> Floats:
-        matrix = _kernel(self.hyper, self.points, self.points) + np.diag(self.noise(self.points) + self.known)
+        matrix = self.covariance(self.points, self.points) + np.diag(self.noise(self.points) + self.known)
         return np.asarray(cho_solve(cho_factor(matrix, lower=True), self.values))
+
+    def covariance(self, left: Floats, right: Floats) -> Floats:
+        """Prior covariance of θ between two sets of points."""
+        return _kernel(self.hyper, left, right, self.points.mean(0))
+
+    def variance(self, points: Floats) -> Floats:
+        """Prior variance of θ at every point."""
+        straight = ((points - self.points.mean(0)) ** 2).mean(1)
+        return np.asarray(np.exp(self.hyper[2]) * straight + np.exp(self.hyper[3]))
 
     def noise(self, points: Floats) -> Floats:
         """Variance of θ over training runs."""
@@ -81,7 +90,7 @@ class Process:
     def mean(self, points: Floats) -> Floats:
         """Expected θ."""
         flat = points.reshape(-1, points.shape[-1])
-        found = self.middle + _kernel(self.hyper, flat, self.points) @ self._solved
+        found = self.middle + self.covariance(flat, self.points) @ self._solved
         return np.asarray(found.reshape(points.shape[:-1]))
 
 
@@ -89,11 +98,10 @@ def _total(points: Floats) -> float:
     return float(points[:, -1].mean())
 
 
-def _kernel(hyper: Floats, left: Floats, right: Floats) -> Floats:
+def _kernel(hyper: Floats, left: Floats, right: Floats, centre: Floats) -> Floats:
     linear, amplitude, lengths = np.exp(hyper[2]), np.exp(hyper[3]), np.exp(hyper[4:])
     scaled_left, scaled_right = left / lengths, right / lengths
     squares = (scaled_left**2).sum(1)[:, None] + (scaled_right**2).sum(1) - 2 * scaled_left @ scaled_right.T
-    centre = right.mean(0)
     straight = ((left - centre) @ (right - centre).T) / left.shape[1]
     return np.asarray(linear * straight + amplitude * np.exp(-0.5 * squares.clip(min=0)))
 
@@ -151,16 +159,23 @@ class Emulator:
         columns = range(len(self.table.factors))
         return tuple(Process.fit(points, theta[:, j], known[:, j], self.hyper[j]) for j in columns)
 
+    def theta(self, demos: Floats, nominal: Floats | float = 0.0) -> Floats:
+        """Expected θ on each factor's trials at `demos` (..., N): (..., N)."""
+        points = features(demos, np.broadcast_to(np.asarray(nominal, dtype=float), np.shape(demos)[:-1]))
+        return np.stack([process.mean(points) for process in self.processes], axis=-1)
+
+    def spread(self, demos: Floats, nominal: float = 0.0) -> Floats:
+        """Standard deviation of θ over training runs at `demos` (..., N): (..., N)."""
+        points = features(demos, np.full(np.shape(demos)[:-1], float(nominal)))
+        return np.sqrt(np.stack([process.noise(points) for process in self.processes], axis=-1))
+
     def success(self, demos: Floats, nominal: Floats | float = 0.0) -> Floats:
         """Expected success on each factor's trials at `demos` (..., N): (..., N)."""
-        points = features(demos, np.broadcast_to(np.asarray(nominal, dtype=float), np.shape(demos)[:-1]))
-        return success(np.stack([process.mean(points) for process in self.processes], axis=-1))
+        return success(self.theta(demos, nominal))
 
     def trained(self, demos: Floats, nominal: float, rng: np.random.Generator) -> Floats:
         """True success on each factor's trials of one policy that is trained on `demos`."""
-        points = features(demos, np.full(np.shape(demos)[:-1], float(nominal)))
-        theta = np.stack([process.mean(points) for process in self.processes], axis=-1)
-        spread = np.sqrt(np.stack([process.noise(points) for process in self.processes], axis=-1))
+        theta, spread = self.theta(demos, nominal), self.spread(demos, nominal)
         together, own = rng.standard_normal(), rng.standard_normal(theta.shape[-1])
         return success(theta + spread * (np.sqrt(self.common) * together + np.sqrt(1 - self.common) * own))
 

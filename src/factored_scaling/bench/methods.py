@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from factored_scaling.bench.measure import Regime, measure, policy_rows
-from factored_scaling.bench.regressors import REGRESSORS
+from factored_scaling.bench.regressors import REGRESSORS, check_installed
 from factored_scaling.bench.regressors import decide as regressed
 from factored_scaling.bench.worlds import World, factor_names
 from factored_scaling.core.allocation import curve_tiers, included, spend
@@ -105,6 +105,7 @@ def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
     for value, names in ((fit, (*FITS, *REGRESSORS)), (strategy, rules), (construction, CONSTRUCTIONS)):
         if value not in names:
             raise UnknownName(text, kind="method", hint=f"{value!r} is not one of {', '.join(names)}")
+    check_installed(fit, text)
     if unshared and (fit != "power-law" or construction == "pair" or own):
         raise UnknownName(text, kind="method", hint="-unshared goes with power-law on one or group, with all policies")
     counts = tuple(int(part) for part in own.split("/")) if own else None if unshared else policies

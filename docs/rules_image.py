@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -12,7 +13,11 @@ import matplotlib.pyplot as plt
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS.parent / "benchmarks" / "results" / "decisions-tables.md"
-PANELS = {"kept apart for reporting": "insert, 8 factors (testing only)", "tuned on": "pick-place, 5 factors"}
+PANELS = {
+    "insert": "insert, 8 factors (testing only)",
+    "push": "push, 5 factors (testing only)",
+    "pick-place": "pick-place, 5 factors",
+}
 NAMES = {
     "equal": "Equal",
     "greedy": "Greedy",
@@ -28,28 +33,35 @@ NAMES = {
 COLOURS = {"response model": "#0069a8"}
 
 
-def regrets(text: str, words: str) -> dict[str, list[tuple[float, float]]]:
-    """Regret and its error in both regimes, by rule, for K = 100."""
-    table = re.search(rf"### K = 100, mean over families [^\n]*{words}\n\n(.*?)\n\n", text + "\n\n", re.DOTALL)
+def regrets(text: str, regime: str) -> dict[str, dict[str, tuple[float, float]]]:
+    """Mean regret over a table's starts and its error, by panel and rule, for K = 100."""
+    table = re.search(rf"### K = 100, {regime}: regret by family\n\n(.*?)\n\n", text + "\n\n", re.DOTALL)
     assert table is not None
-    found = {}
-    for line in table[1].splitlines()[2:]:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        pairs = [cell.split(" ± ") for cell in cells if "±" in cell]
-        found[cells[0]] = [(float(value), float(error)) for value, error in pairs]
+    header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines())
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for panel in PANELS:
+        columns = [number for number, name in enumerate(header) if name.startswith(panel)]
+        for cells in lines:
+            pairs = [[float(part) for part in cells[number].split(" ± ")] for number in columns]
+            values, errors = zip(*pairs, strict=True)
+            error = math.hypot(*errors) / len(columns)
+            found.setdefault(panel, {})[cells[0]] = sum(values) / len(columns), error
     return found
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    figure, every = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, sharex=True, layout="constrained")
-    for axes, (words, title) in zip(every, PANELS.items(), strict=True):
-        values = regrets(text, words)
+    looks = {"rollouts": (0.13, "o", None), "real": (-0.13, "D", "white")}
+    values = {regime: regrets(text, regime) for regime in looks}
+    figure, every = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True, sharex=True, layout="constrained")
+    for axes, (panel, title) in zip(every, PANELS.items(), strict=True):
         for place, (rule, name) in enumerate(reversed(NAMES.items())):
             colour = COLOURS.get(name, "#5d6977")
-            looks = ((0.13, "o", colour), (-0.13, "D", "white"))
-            for (shift, marker, face), (value, error) in zip(looks, values[rule], strict=True):
-                axes.errorbar(value, place + shift, xerr=2 * error, color=colour, marker=marker, mfc=face, ms=6, lw=1.5)
+            for regime, (shift, marker, face) in looks.items():
+                value, error = values[regime][panel][rule]
+                axes.errorbar(
+                    value, place + shift, xerr=2 * error, color=colour, marker=marker, mfc=face or colour, ms=6, lw=1.5
+                )
         axes.set_title(title, fontsize=11)
         axes.set_yticks(range(len(NAMES)), list(reversed(NAMES.values())))
         axes.set_xlabel("regret: share of the possible gain that is missed")

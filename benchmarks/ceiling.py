@@ -2,7 +2,7 @@
 
     python benchmarks/ceiling.py results/tables --studies 24 --budgets 20 100 --save benchmarks/results/ceiling.md
 
-The decision makers are those of `factored_scaling.bench.ceilings`; docs/decisions/0028-policy-tables.md defines them.
+The decision makers are those of `ceilings.py`; docs/decisions/0028-policy-tables.md defines them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from ceilings import CEILINGS, Scores
 
-from factored_scaling.bench.ceilings import CEILINGS, Scores
 from factored_scaling.bench.decisions import Cell, Key, Settings, judge
 from factored_scaling.bench.measure import REGIMES
 from factored_scaling.bench.methods import parse_method

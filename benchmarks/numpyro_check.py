@@ -209,8 +209,8 @@ def between(share: float, count: int) -> tuple[Floats, Floats]:
 def phi_of(raw: Floats, mixture: Any) -> Floats:
     """Our parameters as the vector of this density: parameters × samples."""
     p = Parameters.of(raw, mixture)
-    vectors = [np.log(p.level), _logit(p.floor), np.log(p.scale), np.log(p.power), np.log(p.share), np.log(p.weight)]
-    rest = [np.log(p.common), _logit(p.common_floor), np.log(p.total_power), np.log(p.total_offset), np.log(p.tilt)]
+    vectors = [p.log_level, _logit(p.floor), np.log(p.scale), np.log(p.power), p.log_share, np.log(p.weight)]
+    rest = [p.log_common, _logit(p.common_floor), np.log(p.total_power), np.log(p.total_offset), np.log(p.tilt)]
     links = [p.links[0], p.links[1], np.log(mixture.sharpness), np.log(mixture.offset)]
     return np.concatenate([*vectors, p.lean, np.log(p.repair).reshape(-1, raw.shape[1]), np.stack([*rest, *links])])
 

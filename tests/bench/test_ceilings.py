@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom
-
-from factored_scaling.bench.ceilings import (
+from ceilings import (
     CEILINGS,
     Belief,
     Scores,
@@ -18,6 +16,8 @@ from factored_scaling.bench.ceilings import (
     orders_given,
     other_starts,
 )
+from scipy.stats import binom
+
 from factored_scaling.bench.emulator import Emulator, success
 from factored_scaling.bench.measure import REGIMES
 from factored_scaling.bench.methods import parse_method

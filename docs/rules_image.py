@@ -64,7 +64,6 @@ def main() -> None:
                 )
         axes.set_title(title, fontsize=11)
         axes.set_yticks(range(len(NAMES)), list(reversed(NAMES.values())))
-        axes.set_xlabel("regret: share of the possible gain that is missed")
         axes.set_xlim(0, None)
         axes.grid(axis="x", color="#dce1e7")
         axes.spines[["top", "right", "left"]].set_visible(False)
@@ -72,6 +71,7 @@ def main() -> None:
     every[1].plot([], [], "o", color="#5d6977", label="60 trials per factor")
     every[1].plot([], [], "D", color="#5d6977", mfc="white", label="18 trials per policy")
     every[1].legend(frameon=False, loc="lower right", fontsize=9)
+    figure.supxlabel("regret: share of the possible gain that is missed", fontsize=10)
     figure.savefig(DOCS / "images" / "rules.png", dpi=110)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sim.maniskill_cases import needs_maniskill
 
 from factored_scaling.bench.policy_tables import Composition, design_table, read_table
 from factored_scaling.bench.table_builder import TableSettings, build_table
@@ -99,6 +102,26 @@ def test_processes_measure_what_one_process_measures(tmp_path: Path) -> None:
     by_seed = np.argsort(two.seed)
     assert one.seed.tolist() == two.seed[by_seed].tolist()
     assert one.successes.tolist() == two.successes[by_seed].tolist()
+
+
+@pytest.mark.slow
+def test_a_simulator_with_processes_serves_the_workers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_maniskill()
+    monkeypatch.delenv("FSC_SIM_PROCESSES", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    policy = {"preset": "small", "updates": 2, "image_size": 32}
+    settings = TableSettings("maniskill/pull-visual", policy, {"settings": 1, "initial_states": 1}, 1)
+    names = ("camera_pose", "distractor", "table_texture", "lighting", "background")
+    made = [Composition("start", 1, dict.fromkeys(names, 1), 1, seed) for seed in range(2)]
+    mine: list[int] = []
+
+    def watch(done: int, total: int, note: str = "") -> None:
+        if note == "policies":  # the workers' simulators are their children
+            mine.append(sum(child.name.startswith("SpawnProcess") for child in multiprocessing.active_children()))
+
+    table = build_table(tmp_path / "table", settings, made, tmp_path / "work", watch, at_once=1, workers=2)
+    assert table.trials.tolist() == [[1] * 5] * 2
+    assert mine == [2, 2]  # two workers, and no simulator of this process
 
 
 def test_rows_that_cannot_be_are_refused(tmp_path: Path) -> None:

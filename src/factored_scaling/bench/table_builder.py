@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import multiprocessing
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -106,6 +107,10 @@ class _Group:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the simulator's processes, if it has any; they start again when they are needed."""
         close = getattr(self.lab.task, "close", None)
         if close is not None:
             close()
@@ -151,7 +156,8 @@ def _in_processes(
 ) -> Iterator[list[dict[str, str] | None]]:
     """The rows of each batch as it is measured. The pool is made first, so that the processes only read it."""
     group.collect(progress)
-    given = (group.settings, group.work, group.device, group.at_once)
+    group.close()  # its simulator would only take memory from those of the processes
+    given = (group.settings, group.work, group.device, group.at_once, max(1, (os.cpu_count() or 1) // workers))
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, spawn, _start_process, given) as processes:
         waiting = [processes.submit(_measure_in_process, batch) for batch in batches]
@@ -165,8 +171,9 @@ def _in_processes(
 _group: _Group | None = None  # of a process that `_in_processes` started
 
 
-def _start_process(settings: TableSettings, work: Path, device: str, at_once: int) -> None:
+def _start_process(settings: TableSettings, work: Path, device: str, at_once: int, share: int) -> None:
     global _group
+    os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
     prepare_cpu(device)
     _group = _Group(settings, work, device, at_once)
 

@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n 2
 
-.PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi test-numpyro lint bench docs clean
+.PHONY: setup quickstart test test-fast test-lerobot test-pi0 test-openpi test-numpyro lint docs clean
 
 setup: $(TESTS)
 
@@ -78,9 +78,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-bench: setup
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: setup
 	$(BIN)/python docs/make_images.py

@@ -76,6 +76,15 @@ def test_mistakes_are_told_and_the_policy_goes_on(server: PolicyServer, observat
         assert robot.infer(seen(0))["actions"].shape == (1, 2)
 
 
+def test_a_mistaken_first_frame_does_not_continue_the_last_episode(server: PolicyServer) -> None:
+    with PolicyClient(server.address) as before:
+        assert [before.infer(seen(0))["actions"][0, 0] for _ in range(3)] == [1, 2, 3]
+    with PolicyClient(server.address) as robot:
+        with pytest.raises(PolicyError, match="is missing"):
+            robot.infer({"observation.state": np.zeros(3)})
+        assert robot.infer(seen(0))["actions"][0, 0] == 1
+
+
 def test_a_lerobot_that_does_not_start_is_told(folder: Path) -> None:
     with pytest.raises(PolicyError, match="LeRobot ended with exit code 1"):
         ServedLerobot(folder, Path(sys.executable), {"PYTHONPATH": ""})

@@ -85,16 +85,14 @@ class ServedLerobot:
 
     def ask(self, session: LerobotSession, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         """The next action of this session's episode."""
-        if self._current is not session:
-            if session.begun:
-                raise InvalidInput("another connection has taken this policy over", hint="connect again")
-            self._current, session.begun, reset = session, True, True
-        else:
-            reset = False
+        new = self._current is not session
+        if new and session.begun:
+            raise InvalidInput("another connection has taken this policy over", hint="connect again")
         asked = {name: self._feature(name, observation) for name in self._shapes}
         asked["task"] = np.array(str(observation.get("prompt", "")))
-        if reset or flag(observation, "reset"):
+        if flag(observation, "reset") or new:
             asked["reset"] = np.array(True)
+        self._current, session.begun = session, True  # not before: a mistaken first frame must not cost the reset
         self._send(asked)
         answer = self._receive()
         if "error" in answer:

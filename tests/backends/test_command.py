@@ -66,6 +66,7 @@ def test_a_command_trains_reports_and_is_not_run_twice(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "starts.txt").read_text() == "0\n"
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_command_and_the_next_call_goes_on(tmp_path: Path) -> None:
     words = ("--steps", "6", "--pause", "0.3", "{resume}")
     made = trainer(tmp_path, *words, resume="--resume", resume_if="state.js*n")
@@ -253,6 +254,7 @@ def test_fsc_run_trains_a_study_to_a_recommendation(tmp_path: Path) -> None:
     assert "`trainer:` has changed since runs 1, 2, 3 were trained" in fsc("run", tmp_path).stderr
 
 
+@pytest.mark.slow
 def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_path: Path) -> None:
     """Otherwise people would score twice as many trials, and curves would mix policies of two kinds, unknowingly."""
     make_study(tmp_path, "--score", "none")
@@ -394,6 +396,7 @@ def test_mistakes_in_embeddings_are_told(arrays: dict[str, Any] | None, message:
         similarities(path, ("lighting",))
 
 
+@pytest.mark.slow
 def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_study(tmp_path / "study", "--no-such-option")
     (tmp_path / "here").mkdir()
@@ -411,6 +414,7 @@ def test_the_reason_of_a_failure_is_told_once_by_every_command(tmp_path: Path, m
     assert again.startswith("run 1 failed: ")
 
 
+@pytest.mark.slow
 def test_a_command_that_cannot_work_is_not_tried_with_every_run(tmp_path: Path) -> None:
     make_study(tmp_path, "--no-such-option", "{folder}/{seed}")
     write_study(read_study(tmp_path / "study.yaml").changed(seeds=4, policies=1), tmp_path / "study.yaml")

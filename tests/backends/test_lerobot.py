@@ -198,6 +198,7 @@ def test_a_version_that_reads_another_layout_is_refused(home: Path) -> None:
         trainer(home, environment={"PYTHONPATH": str(home / "old")})
 
 
+@pytest.mark.slow
 def test_fsc_run_trains_a_study_of_a_labelled_dataset(home: Path) -> None:
     dataset = LerobotDataset.open(home / "data")
     factors = ((), ("lighting",), ("lighting",), ("camera_pose",), ("camera_pose",))

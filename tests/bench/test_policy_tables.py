@@ -95,6 +95,7 @@ def test_a_table_resumes_and_keeps_its_rows(tmp_path: Path) -> None:
         build_table(folder, SETTINGS, [Composition("x", 2, dict.fromkeys(FACTORS, 31), 0, 1)], work, silent)
 
 
+@pytest.mark.slow
 def test_processes_measure_what_one_process_measures(tmp_path: Path) -> None:
     made = [Composition("start", 2, dict.fromkeys(FACTORS, 2), 1, seed) for seed in range(3)]
     one = build_table(tmp_path / "one", SETTINGS, made, tmp_path / "work", silent, at_once=2)

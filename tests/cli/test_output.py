@@ -245,6 +245,7 @@ def test_only_one_module_prints() -> None:
     assert {name: count for name, count in found.items() if count} == allowed
 
 
+@pytest.mark.slow
 def test_names_errors_and_lines_of_trainers_reach_no_terminal(tmp_path: Path) -> None:
     """A study from somewhere else, whose trainer fails with a coloured message, on a real terminal."""
     steps = r"for k in 1 2 3; do printf 'step %s/3 \033]0;gotcha\007 [bold]x[/bold] \033[2J\n' $k; sleep 0.3; done; "

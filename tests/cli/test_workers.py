@@ -46,6 +46,7 @@ def test_stop_ends_workers_after_their_runs_and_the_next_call_goes_on(opened: St
     opened.close()
 
 
+@pytest.mark.slow
 def test_watching_ends_with_the_last_run_and_names_failures(opened: Study, study: Path, fsc: Fsc) -> None:
     def fail(run: Run) -> float:
         if run.id == 2:

@@ -60,6 +60,7 @@ def test_it_learns_where_the_dot_is(make_dots: Callable[..., FrameTable], traine
     assert chunk_error(load_policy(trained), make_dots(50, seed=1)) < 0.14
 
 
+@pytest.mark.slow
 def test_it_learns_by_predicting_the_noise_too(
     tmp_path: Path, make_dots: Callable[..., FrameTable], silent: Progress
 ) -> None:

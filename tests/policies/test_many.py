@@ -61,6 +61,7 @@ def test_the_identity_needs_no_images(make_dots: Callable[..., FrameTable], tiny
     assert _identity(table, job) == identity_of(table.select(job.episodes), tiny.to_mapping(), 4)
 
 
+@pytest.mark.slow
 def test_policies_with_training_sets_of_any_size_share_one_compiled_loss(
     make_dots: Callable[..., FrameTable], tiny: DiffusionConfig
 ) -> None:

@@ -184,6 +184,7 @@ train_diffusion(dots(12), config, 5, Path(sys.argv[1]), progress, checkpoint_eve
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_kill_in_the_middle_resumes_to_the_same_weights(
     tmp_path: Path, table: FrameTable, tiny: DiffusionConfig, silent: Progress

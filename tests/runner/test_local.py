@@ -68,6 +68,7 @@ def talk_until_the_other_is_back(line: ProcessLine, folder: str) -> None:
     line.say(back.exists())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_started_again_while_another_talks(tmp_path: Path) -> None:
     heard: list[Any] = []
     assert run_workers(2, talk_until_the_other_is_back, (str(tmp_path),), heard.append)

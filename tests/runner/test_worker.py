@@ -372,6 +372,7 @@ def test_runs_from_before_a_change_of_the_policy_are_left_alone(tmp_path: Path) 
         assert [study.store.run(id_).attempts for id_ in range(1, 7)] == [1, 2, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_stops_are_not_counted_as_attempts(tmp_path: Path) -> None:
     with make_study(tmp_path, policy={**POLICY, "learning_rate": 1e30, "gradient_clip": 0.0, "updates": 40}) as study:
         for _ in range(3):

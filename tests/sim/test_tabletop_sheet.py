@@ -19,6 +19,7 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
         return np.asarray(image.convert("RGB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rows"), [("tabletop/pick-place", 6), ("tabletop/insert", 10), ("tabletop/push", 6)])
 def test_the_contact_sheet_has_a_row_per_factor(tmp_path: Path, name: str, rows: int) -> None:
     path = tmp_path / "sheet.png"

@@ -176,6 +176,7 @@ def test_a_body_that_comes_byte_by_byte_after_a_refusal_is_closed(server: tuple[
                 time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(server: tuple[str, int]) -> None:
     with socket.create_connection(server, timeout=10) as idle, socket.create_connection(server, timeout=10) as busy:
         answered(idle)

@@ -94,8 +94,9 @@ def test_policies_side_by_side_meet_what_each_would_meet_alone(monkeypatch: pyte
     assert [rows[row] for row in range(15)] == scores * 3
     for policy in range(3):
         assert {row: together.seen[5 * policy + row] for row in range(5)} == alone.seen
+        # A batch of all policies holds at most one of each; which come together depends on timing.
         mine = [[row % 5 for row in batch if row // 5 == policy] for batch in together.batches]
-        assert mine == alone.batches
+        assert sorted(batch for batch in mine if batch) == sorted(alone.batches)
 
 
 def test_processes_that_keep_dying_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

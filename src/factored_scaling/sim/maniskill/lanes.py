@@ -1,4 +1,4 @@
-"""Rollouts: trials side by side in lanes, in two halves: one moves while all policies think for the other.
+"""Rollouts: trials side by side in lanes. Groups of lanes move independently while policies think for other groups.
 
 Which trials share a batch follows from the trials alone, not from timing or the number of processes, and a process that
 dies is replaced by one that repeats its trials' actions. So the policy meets the same batches every time.
@@ -6,7 +6,7 @@ dies is replaced by one that repeats its trials' actions. So the policy meets th
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from factored_scaling.sim.maniskill.worker import Move, Moved
 from factored_scaling.sim.task import Act
 
 LANES = 32  # trials under way at once; fixed, so that the policy's batches do not depend on the machine
+GROUPS = 2  # of a policy's lanes: one moves while the policy thinks for the other
 NOTHING = np.empty((0, ACTION_SIZE), np.float32)
 
 
@@ -55,41 +56,52 @@ def run_lanes(
     execute: int,
     max_steps: int,
     device: str,
-    policies: Sequence[int] = (0,),
+    policies: int,
+    at_once: int,
 ) -> Iterator[tuple[int, bool]]:
     """Roll the policies out in every scene; yields (row, success) as trials end.
 
-    Row r is scene r mod n of policy r div n. Every policy has lanes in both halves. A half decides in one call of `act`
-    for all policies: on a GPU they think side by side.
+    Row r is scene r mod n of policy r div n. A policy has its lanes and scenes in `GROUPS` groups. `at_once` policies
+    have lanes; the next ones take over theirs. All policies with a group that has moved decide in one call of `act`: on
+    a GPU they think side by side.
     """
-    firsts: list[_Lanes] = []
-    seconds: list[_Lanes] = []
-    for place, policy in enumerate(policies):
-        waiting = deque(enumerate(scenes, policy * len(scenes)))
-        lanes = range(place * LANES, place * LANES + min(LANES, len(scenes)))
-        firsts.append(_Lanes(pool, lanes[0::2], waiting))
-        seconds.append(_Lanes(pool, lanes[1::2], waiting))
+    queues: dict[range, deque[_Group]] = defaultdict(deque)
+    for policy in range(policies):
+        first = policy % at_once * LANES
+        trials = list(enumerate(scenes, policy * len(scenes)))
+        for part in range(GROUPS):
+            lanes = range(first + part, first + min(LANES, len(scenes)), GROUPS)
+            queues[lanes].append(_Group(pool, policy, lanes, deque(trials[part::GROUPS])))
     steps = min(execute, max_steps)
     try:
-        for one in (*firsts, *seconds):
-            one.go()
-        while any(one.trials for one in (*firsts, *seconds)):
-            for half in (firsts, seconds):
-                met = [one for one in half if one.trials]
-                for one in met:
-                    yield from one.meet(max_steps)
-                _decide(act, [trial for one in met for trial in one.trials], steps, max_steps, device)
-                for one in met:
-                    one.go()
+        groups: list[_Group] = []
+        while True:
+            groups = [group for group in groups if group.trials]
+            taken = {group.lanes for group in groups}
+            for lanes, queue in queues.items():
+                if queue and lanes not in taken:
+                    groups.append(queue.popleft())
+                    groups[-1].go()
+            if not groups:
+                return
+            # One group of a policy at a time, so that its batches do not depend on timing.
+            moved = [*{group.policy: group for group in reversed(groups) if group.has_moved()}.values()]
+            pool.listen(wait_for_one=not moved)
+            for group in moved:
+                yield from group.meet(max_steps)
+            _decide(act, [trial for group in moved for trial in group.trials], steps, max_steps, device)
+            for group in moved:
+                group.go()
     finally:
         pool.forget()  # when the caller stops half-way, answers are on their way
 
 
-class _Lanes:
-    """Lanes of one policy in one half, spread evenly over the processes; `waiting` are trials to begin."""
+class _Group:
+    """Lanes of one policy, spread evenly over the processes, which decide together; `waiting` are trials to begin."""
 
-    def __init__(self, pool: Pool, lanes: Sequence[int], waiting: deque[tuple[int, Scene]]) -> None:
+    def __init__(self, pool: Pool, policy: int, lanes: range, waiting: deque[tuple[int, Scene]]) -> None:
         self.pool = pool
+        self.policy = policy
         self.lanes = lanes
         self.waiting = waiting
         self.trials: list[_Trial] = []
@@ -105,8 +117,12 @@ class _Lanes:
         for process in sorted({self._process(trial) for trial in self.trials}):
             self._send(process)
 
+    def has_moved(self) -> bool:
+        """Whether all answers are there."""
+        return all(self.pool.has(ticket) for ticket in self.sent.values())
+
     def meet(self, max_steps: int) -> Iterator[tuple[int, bool]]:
-        """Wait until every lane has moved; yields the trials that are over and lets go of them."""
+        """Take every lane's answer; yields the trials that are over and lets go of them."""
         for process in sorted(self.sent):
             self._receive(process)
         self.sent = {}
@@ -117,7 +133,7 @@ class _Lanes:
                 yield trial.row, trial.now.done
 
     def _process(self, trial: _Trial) -> int:
-        return trial.lane // 2 % len(self.pool)
+        return trial.lane // GROUPS % len(self.pool)
 
     def _members(self, process: int) -> list[_Trial]:
         return [trial for trial in self.trials if self._process(trial) == process]

@@ -83,19 +83,23 @@ class Pool:
         if found is None or ticket.life != self._lives[ticket.process]:
             raise ProcessDied
         while ticket.number not in found.early:
-            try:
-                answer = found.pipe.recv()
-            except (EOFError, OSError):
-                self._bury(ticket.process)
-                raise ProcessDied from None
-            self._deaths = 0
-            if found.received >= found.wanted_from:
-                found.early[found.received] = answer
-            found.received += 1
+            if not self._read(ticket.process):
+                raise ProcessDied
         answers = found.early.pop(ticket.number)
         if isinstance(answers, FscError):
             raise answers
         return answers
+
+    def has(self, ticket: Ticket) -> bool:
+        """Whether `receive` would return, or raise, at once."""
+        found = self._processes[ticket.process]
+        return found is None or ticket.life != self._lives[ticket.process] or ticket.number in found.early
+
+    def listen(self, wait_for_one: bool) -> None:
+        """Read the answers that have come; if there are none, wait for one when told to."""
+        busy = [index for index, one in enumerate(self._processes) if one is not None and one.received < one.sent]
+        for index in self._ready(busy, None if wait_for_one else 0):
+            self._read(index)
 
     def forget(self) -> None:
         """Nobody waits any more for what has been sent so far."""
@@ -128,9 +132,24 @@ class Pool:
         finally:
             self.forget()
 
-    def _ready(self, indices: list[int]) -> list[int]:
+    def _read(self, index: int) -> bool:
+        """Take up the process's next answer; False when it died instead."""
+        found = self._processes[index]
+        assert found is not None
+        try:
+            answer = found.pipe.recv()
+        except (EOFError, OSError):
+            self._bury(index)
+            return False
+        self._deaths = 0
+        if found.received >= found.wanted_from:
+            found.early[found.received] = answer
+        found.received += 1
+        return True
+
+    def _ready(self, indices: list[int], timeout: float | None = None) -> list[int]:
         pipes = {one.pipe: index for index in indices if (one := self._processes[index]) is not None}
-        return [pipes[pipe] for pipe in wait(list(pipes)) if isinstance(pipe, Connection)]
+        return [pipes[pipe] for pipe in wait(list(pipes), timeout) if isinstance(pipe, Connection)]
 
     def _bury(self, index: int) -> None:
         dead = self._processes[index]

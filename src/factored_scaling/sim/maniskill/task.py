@@ -94,22 +94,21 @@ class ManiSkillTask:
     ) -> Iterator[tuple[int, float]]:
         """Several policies behind one `act`: row r is condition r mod n of policy r div n. Yields (row, score).
 
-        Policies have lanes of their own in the same processes: while all think for one half, the other half moves.
+        Policies have lanes of their own in the same processes. The scores of a policy come in the order of its rows.
         """
         if execute < 1:
             raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")
         scenes = [factors.trial_scene(self.rules, condition) for condition in conditions]
         at_once = max(1, min(MOST_AT_ONCE, self.processes * LANES_EACH // LANES))
-        for policy in range(0, policies, at_once):
-            crew = range(policy, min(policy + at_once, policies))
-            waiting = {one: one * len(scenes) for one in crew}
-            scores: dict[int, float] = {}
-            for row, done in run_lanes(self.pool(True), act, scenes, execute, self.max_steps, device, crew):
-                scores[row] = float(done)
-                one = row // len(scenes)
-                while waiting[one] in scores:
-                    yield waiting[one], scores.pop(waiting[one])
-                    waiting[one] += 1
+        scores: dict[int, float] = {}
+        waiting = [policy * len(scenes) for policy in range(policies)]
+        pool = self.pool(True)
+        for row, done in run_lanes(pool, act, scenes, execute, self.max_steps, device, policies, at_once):
+            scores[row] = float(done)
+            one = row // len(scenes)
+            while waiting[one] in scores and waiting[one] // len(scenes) == one:
+                yield waiting[one], scores.pop(waiting[one])
+                waiting[one] += 1
 
     def pool(self, render: bool) -> Pool:
         """The processes that render, or the ones that do not."""

@@ -15,6 +15,8 @@ def templates(room: str = "report") -> Environment:
     """
     import jinja2
 
+    from factored_scaling.report.bytecode import CompiledTemplates
+
     folders = [
         jinja2.PackageLoader("factored_scaling", f"{name}/templates") for name in dict.fromkeys((room, "report"))
     ]
@@ -25,4 +27,5 @@ def templates(room: str = "report") -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        bytecode_cache=CompiledTemplates(),
     )

@@ -15,8 +15,10 @@ DOCS = Path(__file__).resolve().parent
 PAGE = DOCS.parent / "benchmarks" / "results" / "decisions-tables.md"
 PANELS = {
     "insert": "insert, 8 factors (testing only)",
-    "push": "push, 5 factors (testing only)",
-    "pick-place": "pick-place, 5 factors",
+    "push": "push, 5 (testing only)",
+    "maniskill-pull-visual": "ManiSkill pull-visual, 5 (testing only)",
+    "maniskill-pick-place": "ManiSkill pick-place, 5 (testing only)",
+    "pick-place": "pick-place, 5",
 }
 NAMES = {
     "equal": "Equal",
@@ -53,7 +55,7 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     looks = {"rollouts": (0.13, "o", None), "real": (-0.13, "D", "white")}
     values = {regime: regrets(text, regime) for regime in looks}
-    figure, every = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True, sharex=True, layout="constrained")
+    figure, every = plt.subplots(1, 5, figsize=(15, 3.6), sharey=True, sharex=True, layout="constrained")
     for axes, (panel, title) in zip(every, PANELS.items(), strict=True):
         for place, (rule, name) in enumerate(reversed(NAMES.items())):
             colour = COLOURS.get(name, "#5d6977")
@@ -62,7 +64,7 @@ def main() -> None:
                 axes.errorbar(
                     value, place + shift, xerr=2 * error, color=colour, marker=marker, mfc=face or colour, ms=6, lw=1.5
                 )
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=10)
         axes.set_yticks(range(len(NAMES)), list(reversed(NAMES.values())))
         axes.set_xlim(0, None)
         axes.grid(axis="x", color="#dce1e7")

@@ -5,14 +5,17 @@
     python scripts/gpu_study.py study --task … --out OUT --seeds 0 1
     python scripts/gpu_study.py loop  --task … --out OUT --seeds 0 1 --budgets 100 20
     python scripts/gpu_study.py proxy --task … --out OUT
+    python scripts/gpu_study.py remix --task … --out OUT --seeds 0 1 --device cpu
 
 For machines with torch, safetensors, numpy, scipy and the simulator only; elsewhere `fsc run` does the same. `check`
 trains the full-data policy in several ways and measures it in held-out and nominal scenes (`check.csv`). `study` trains
 and measures every policy of the plan: `results.csv` (scores per factor, as `fsc recommend` reads them) and
 `similarity.json` (for FSC-Proxy). `loop` collects the allocation of every rule, trains and measures (`outcomes.csv`).
 `proxy` needs no GPU and no simulator: it turns the similarities into scores (`proxy-k1.csv` …, for `fsc recommend`)
-and prints how well they rank the policies. Policies that have rows are not measured again, so several short calls can
-fill a study. Ctrl-C and SIGTERM save the policies in training and stop; the same command continues.
+and prints how well they rank the policies. `remix` learns Re-Mix's weights of the factors from the demonstrations
+(`remix.json`), which `loop` needs for the rule `remix`; it trains small models only, and a CPU will do. Policies that
+have rows are not measured again, so several short calls can fill a study. Ctrl-C and SIGTERM save the policies in
+training and stop; the same command continues.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Lock
+from multiprocessing.synchronize import Lock, Semaphore
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,7 @@ RULES = {
     "equal": ("equal", "power-law"),
     "greedy": ("greedy", "power-law"),
     "response model": ("auto", "response-model"),
+    "remix": ("remix", "power-law"),
 }
 Measured = tuple[Result, list[float], dict[str, list[float]]]  # held-out result, nominal scores, similarities by k
 
@@ -82,14 +86,26 @@ def say(*words: object) -> None:
     print(" ".join(map(str, (time.strftime("%H:%M:%S"), *words))), flush=True)
 
 
-class Worker:
-    """A process that carries out groups of jobs. One worker at a time demonstrates and one trains; all may measure."""
+class Progress:
+    """Prints a line every twenty seconds."""
 
-    def __init__(self, options: argparse.Namespace, demonstrating: Lock, training: Lock) -> None:
+    def __init__(self) -> None:
+        self.last = time.time()
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        if time.time() - self.last > 20:
+            self.last = time.time()
+            say(f"{done} of {total} {note}")
+
+
+class Worker:
+    """A process that carries out groups of jobs. One at a time demonstrates, --trainers train; all may measure."""
+
+    def __init__(self, options: argparse.Namespace, demonstrating: Lock, training: Semaphore) -> None:
         global worker
         worker = self
         self.together, self.demonstrating, self.training = options.together, demonstrating, training
-        self.stopping, self.last = False, time.time()
+        self.stopping, self.progress = False, Progress()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the parent sends SIGTERM
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopping", True))
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -98,12 +114,10 @@ class Worker:
         self.lab = Lab(options.task, options.work, options.device, options.image_size)
 
     def watch(self, done: int, total: int, note: str = "") -> None:
-        """Print progress every twenty seconds; a safe point to stop at."""
+        """Print progress; a safe point to stop at."""
         if self.stopping:
             raise SystemExit("stopped; the same command continues")
-        if time.time() - self.last > 20:
-            self.last = time.time()
-            say(f"{done} of {total} {note}")
+        self.progress(done, total, note)
 
     def carry_out(self, jobs: Sequence[Job]) -> list[Measured | str]:
         """Train and measure policies; a text is the reason of a failure. Jobs with the same run share its policy."""
@@ -226,6 +240,7 @@ class Study:
         """The allocations of every rule, and those of --orders."""
         options, key = self.options, ("seed", "budget", "method")
         done = {tuple(row[name] for name in key) for row in read(self.out / "outcomes.csv")}
+        weights = self.weights()
         missing = Counter(job.run.seed for job in self.study())
         orders = read_json(options.orders) if options.orders else []
         for seed in options.seeds:
@@ -234,6 +249,8 @@ class Study:
             asked = [(budget, rule) for budget, rule in asked if (str(seed), str(budget), rule) not in done]
             if asked and missing[seed]:
                 raise SystemExit(f"seed {seed}: {missing[seed]} policies of the study are not measured: `study` first")
+            if any(rule == "remix" for _, rule in asked) and str(seed) not in weights:
+                raise SystemExit(f"seed {seed}: {self.out / 'remix.json'} has no weights: `remix` first")
             if not asked:
                 continue
             results = Results.from_rows(
@@ -244,7 +261,9 @@ class Study:
             posterior = fit_posterior(spec, results)
             for budget, rule in asked:
                 order = {"seed": seed, "budget": budget, "method": rule}
-                order["order"] = allocation = recommend(spec, results, budget, *RULES[rule]).allocation
+                learned = weights.get(str(seed)) if rule == "remix" else None
+                answer = recommend(spec, results, budget, *RULES[rule], weights=learned)
+                order["order"] = allocation = answer.allocation
                 order["predicted"] = compare(posterior, budget, allocation).predicted.mean
                 orders.append(order)
         jobs = []
@@ -258,6 +277,29 @@ class Study:
             episodes = [episode.id for episode in self.dataset(one["seed"], one["order"]).episodes]
             jobs.append(Job("outcomes.csv", row, run_on(self.spec(one["seed"]), episodes, one["seed"])))
         return jobs
+
+    def weights(self) -> dict[str, dict[str, float]]:
+        """Re-Mix's weight of every factor, by seed."""
+        path = self.out / "remix.json"
+        return {seed: one["weights"] for seed, one in read_json(path).items()} if path.exists() else {}
+
+    def remix(self) -> None:
+        """Learn Re-Mix's weights of the seeds that have none; written with the settings they were learned with."""
+        options, path = self.options, self.out / "remix.json"
+        settings = {key: value for key, value in options.remix.items() if key != "preset"}
+        settings = {"preset": options.remix.get("preset", "paper"), **settings}
+        prepare_cpu(options.device)
+        lab = Lab(options.task, options.work, options.device, options.image_size)
+        for seed in options.seeds:
+            found = read_json(path) if path.exists() else {}
+            if str(seed) in found:
+                continue
+            episodes, folder = [episode.id for episode in self.dataset(seed).episodes], lab.folder / f"remix-{seed}"
+            learned = lab.remix(episodes, settings, seed, folder, Progress())
+            say("remix", f"seed {seed}:", *(f"{name} {weight:.3f}" for name, weight in learned.weights.items()))
+            made = {"task": options.task, "demos": options.demos, "image_size": options.image_size, "policy": settings}
+            found[str(seed)] = {"weights": learned.weights, **made}
+            write_text(path, json.dumps(found, indent=1) + "\n")
 
     def keep(self, job: Job, result: Result, nominal: Sequence[float], similarities: Mapping[str, Any]) -> None:
         """Write the rows of a policy."""
@@ -286,7 +328,7 @@ class Study:
         spawn, together, failed = multiprocessing.get_context("spawn"), self.options.together, 0
         groups = [jobs[first : first + together] for first in range(0, len(jobs), together)]
         with ProcessPoolExecutor(
-            self.options.workers, spawn, Worker, (self.options, spawn.Lock(), spawn.Lock())
+            self.options.workers, spawn, Worker, (self.options, spawn.Lock(), spawn.Semaphore(self.options.trainers))
         ) as pool:
             try:
                 waiting = {pool.submit(carry_out, group): group for group in groups}
@@ -341,7 +383,7 @@ def stop(number: int, frame: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("what", choices=("check", "study", "loop", "proxy"))
+    add("what", choices=("check", "study", "loop", "proxy", "remix"))
     add("--task", required=True)
     add("--out", type=Path, required=True)
     add("--work", type=Path, default=Path("/tmp/gpu-study"), help="frames and policies; may be deleted afterwards")
@@ -355,9 +397,11 @@ def main() -> None:
     add("--states", type=int, default=6, help="initial states per held-out setting")
     add("--nominal", type=int, default=60, help="trials of the full-data policy in nominal scenes")
     add("--policy", type=json.loads, default={})
+    add("--remix", type=json.loads, default={}, help="settings of Re-Mix's models")
     add("--device", default="cuda")
     add("--together", type=int, default=5, help="policies trained side by side")
-    add("--workers", type=int, default=2, help="processes: one trains while the others measure")
+    add("--workers", type=int, default=2, help="processes")
+    add("--trainers", type=int, default=1, help="how many of them may train at once while the others measure")
     options = parser.parse_args()
     try:
         if options.what == "proxy":
@@ -367,7 +411,10 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         study = Study(options)
-        study.run(getattr(study, options.what)())
+        if options.what == "remix":
+            study.remix()
+        else:
+            study.run(getattr(study, options.what)())
     except FscError as error:
         raise SystemExit(str(error)) from None
     say("done")

@@ -180,13 +180,19 @@ def test_the_whole_procedure_needs_few_packages(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     absent = subprocess.run([sys.executable, "-c", "import sqlalchemy"], env=environment, capture_output=True)
     assert b"No module named 'sqlalchemy'" in absent.stderr
-    for what in ("study", "loop", "proxy"):
-        subprocess.run(command(tmp_path, what, 60, demos=2, budgets=4), env=environment, check=True, timeout=240)
+    remix = {"remix": '{"preset": "small", "updates": 20, "warmup": 5, "validate_every": 10, "batch": 8}'}
+    for what, more in (("study", {}), ("loop", {}), ("proxy", {}), ("remix", remix), ("loop", {"rules": "remix"})):
+        given = command(tmp_path, what, 60, demos=2, budgets=4, **more)
+        subprocess.run(given, env=environment, check=True, timeout=240)
     out = tmp_path / "out"
     measured = rows(out / "results.csv")
     assert {row["trials"] for row in measured} == {"10"}
     outcomes = rows(out / "outcomes.csv")
-    assert [row["method"] for row in outcomes] == ["group, top", "group, all", "equal", "greedy"]
+    assert [row["method"] for row in outcomes] == ["group, top", "group, all", "equal", "greedy", "remix"]
+    weights = json.loads((out / "remix.json").read_text())["0"]["weights"]
+    assert sum(weights.values()) == pytest.approx(1)
+    most = max(weights, key=weights.__getitem__)
+    assert int(outcomes[-1][f"collect:{most}"]) == max(int(outcomes[-1][f"collect:{name}"]) for name in FACTORS)
     assert all(sum(int(row[f"collect:{name}"]) for name in FACTORS) == 4 for row in outcomes)
     assert [row["name"] for row in rows(out / "check.csv")] == ["full data"]
     assert len(rows(out / "proxy-k1.csv")) == len(measured)

@@ -79,15 +79,15 @@ def differences(cells: Cells, settings: Settings, families: Sequence[TableFamily
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", type=Path)
+    parser.add_argument("tables", type=Path, nargs="+", help="folders of one table or several")
     parser.add_argument("--studies", type=int, default=24, help="per kind of start")
     parser.add_argument("--budgets", type=int, nargs="+", default=[100])
     parser.add_argument("--regimes", nargs="+", default=["rollouts", "real"], choices=REGIMES)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    families = table_families(options.tables)
+    families = [family for folder in options.tables for family in table_families(folder)]
     settings = Settings(
-        worlds=str(options.tables),
+        worlds=" ".join(map(str, options.tables)),
         factors=tuple(sorted({*FACTORS, *(family.count for family in families)})),
         count=options.studies,
         budgets=tuple(options.budgets),

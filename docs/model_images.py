@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from factored_scaling.bench.families import TUNING
+from factored_scaling.bench.decisions import families
 from factored_scaling.bench.measure import REGIMES, measure, policy_rows
-from factored_scaling.bench.worlds import World, draw_world
+from factored_scaling.bench.worlds import World
 from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
@@ -20,14 +20,16 @@ from factored_scaling.report.model import model_figure
 from factored_scaling.report.style import COLOURS, INK, MUTED, factor_places, save_figure
 
 DOCS = Path(__file__).resolve().parent
-FAMILY, FACTORS, INDEX, SEED = TUNING[1], 5, 7, 0
+WORLDS = DOCS.parent / "benchmarks" / "synthetic_worlds.py"
+FAMILY, FACTORS, INDEX, SEED = "mechanistic", 5, 7, 0
 POLICIES, BUDGET = 6, 100
 SHOWN = 40  # samples in the picture of samples
 
 
 def known_world() -> tuple[World, StudySpec, Results, Recommendation]:
     """A world, the study that somebody in it would have run, its scores, and the answer."""
-    world = draw_world(FAMILY, FACTORS, INDEX, SEED)
+    family = next(family for family in families(str(WORLDS)) if family.name == FAMILY)
+    world = family.world(FACTORS, INDEX, SEED)
     spec = StudySpec(dict.fromkeys(world.factors, 30), world.setting.nominal, "screen", policies=POLICIES)
     rows: list[dict[str, Any]] = []
     for run in plan(spec):

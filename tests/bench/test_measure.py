@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic_worlds import TUNING
 
-from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, Regime, measure, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan

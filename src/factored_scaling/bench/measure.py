@@ -22,7 +22,6 @@ _CREDIT = 0.25 * _STAGES + 0.25 * _STAGES**2 + 0.5 * _STAGES**3
 class Regime:
     """How policies are evaluated."""
 
-    name: str
     # trials per factor (simulation), or in all (real robot)
     per_factor: int = 0
     in_all: int = 0
@@ -41,11 +40,11 @@ class Regime:
 
 
 REGIMES = {
-    "simulation": Regime("simulation", per_factor=600, stream=1),
-    "rollouts": Regime("rollouts", per_factor=60, stream=2),
-    "real": Regime("real", in_all=18, graded=True),
-    "simulation-means": Regime("simulation-means", per_factor=600, mean_only=True, stream=1),
-    "real-means": Regime("real-means", in_all=18, graded=True, mean_only=True),
+    "simulation": Regime(per_factor=600, stream=1),
+    "rollouts": Regime(per_factor=60, stream=2),
+    "real": Regime(in_all=18, graded=True),
+    "simulation-means": Regime(per_factor=600, mean_only=True, stream=1),
+    "real-means": Regime(in_all=18, graded=True, mean_only=True),
 }
 
 

@@ -1,6 +1,6 @@
 """Eleven families written without sight of the model, its families or their results: how good are decisions there?
 
-fsc bench decisions --worlds benchmarks/blind_worlds.py \
+fsc bench decisions --worlds benchmarks/blind_worlds.py --regime simulation,real \
     --methods equal,greedy,cubed-failure,power-law:top@group,power-law:all@group,response-model:auto@screen:6/8
 
 By their regret nothing was tuned. Their coverage is no untouched evidence: how fast the skill that all trials share may

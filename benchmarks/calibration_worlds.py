@@ -1,6 +1,7 @@
 """Families unlike the model, to see how far its intervals must be widened. Not for tuning, not for reporting.
 
-fsc bench decisions --worlds benchmarks/calibration_worlds.py --methods equal,response-model:auto@screen:6/8
+fsc bench decisions --worlds benchmarks/calibration_worlds.py --regime simulation,real \
+    --methods equal,response-model:auto@screen:6/8
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Belief:
 
     def success(self, demos: Floats, nominal: float) -> Floats:
         """Posterior mean success on each factor's trials at `demos` (..., N): (..., N)."""
-        at = features(demos, np.full(np.shape(demos)[:-1], float(nominal)))
+        at = features(demos, nominal)
         flat = at.reshape(-1, at.shape[-1])
         found = []
         for process, weights, inverse in zip(self.emulator.processes, self.weights, self.inverse, strict=True):

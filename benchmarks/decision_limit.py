@@ -29,9 +29,8 @@ import numpy as np
 from blind_worlds import families as blind
 from numpy.typing import NDArray
 from shuffled_worlds import renamed
+from synthetic_worlds import HELD_OUT, TUNING
 
-from factored_scaling.bench.families import TUNING
-from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.measure import REGIMES, measure, stage_chance
 from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import (

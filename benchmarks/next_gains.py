@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from synthetic_worlds import TUNING
 
-from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan

@@ -104,7 +104,7 @@ class Study:
 
 def studies() -> list[Study]:
     """Six of emulated tables and four synthetic, from all families at even distances."""
-    tables, formulas = families("results/tables"), families()
+    tables, formulas = families("results/tables"), families("benchmarks/synthetic_worlds.py")
     chosen = [tables[place] for place in np.linspace(0, len(tables) - 1, 6).round().astype(int)]
     chosen += [formulas[place] for place in np.linspace(0, len(formulas) - 1, 4).round().astype(int)]
     made = []

@@ -1,14 +1,15 @@
 """The stress family with its factors declared at random: the model's belief about neighbours is wrong here.
 
-fsc bench decisions --worlds benchmarks/shuffled_worlds.py --methods equal,response-model:auto@screen:6/8
+PYTHONPATH=benchmarks fsc bench decisions --worlds benchmarks/shuffled_worlds.py --regime simulation,real \
+    --methods equal,response-model:auto@screen:6/8
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from synthetic_worlds import shifted
 
-from factored_scaling.bench.families import shifted
 from factored_scaling.bench.worlds import Family, Response, Setting
 
 

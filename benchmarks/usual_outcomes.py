@@ -28,7 +28,7 @@ from factored_scaling.model.recommend import recommend
 
 BUDGET = 100
 RULES = ("auto", "top", "equal", "greedy")
-TRIALS = Regime("quickstart", per_factor=120, stream=4)
+TRIALS = Regime(per_factor=120, stream=4)
 
 
 def main() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from factored_scaling.bench.families import TUNING
-from factored_scaling.bench.measure import REGIMES, measure, policy_rows
-from factored_scaling.bench.worlds import World, draw_world
+from factored_scaling.bench.decisions import families
+from factored_scaling.bench.measure import REGIMES, results
+from factored_scaling.bench.worlds import World
 from factored_scaling.core.design import plan
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
@@ -20,21 +19,19 @@ from factored_scaling.report.model import model_figure
 from factored_scaling.report.style import COLOURS, INK, MUTED, factor_places, save_figure
 
 DOCS = Path(__file__).resolve().parent
-FAMILY, FACTORS, INDEX, SEED = TUNING[1], 5, 7, 0
+WORLDS = DOCS.parent / "benchmarks" / "synthetic_worlds.py"
+FAMILY, FACTORS, INDEX, SEED = "mechanistic", 5, 7, 0
 POLICIES, BUDGET = 6, 100
 SHOWN = 40  # samples in the picture of samples
 
 
 def known_world() -> tuple[World, StudySpec, Results, Recommendation]:
     """A world, the study that somebody in it would have run, its scores, and the answer."""
-    world = draw_world(FAMILY, FACTORS, INDEX, SEED)
+    family = next(family for family in families(str(WORLDS)) if family.name == FAMILY)
+    world = family.world(FACTORS, INDEX, SEED)
     spec = StudySpec(dict.fromkeys(world.factors, 30), world.setting.nominal, "screen", policies=POLICIES)
-    rows: list[dict[str, Any]] = []
-    for run in plan(spec):
-        measured = measure(world, run.demos, REGIMES["simulation"])
-        rows += policy_rows(world, measured, {"demos": run.demos, "seed": 0})
-    results = Results.from_rows(rows)
-    return world, spec, results, recommend(spec, results, BUDGET)
+    scores = results(world, [run.demos for run in plan(spec)], REGIMES["simulation"])
+    return world, spec, scores, recommend(spec, scores, BUDGET)
 
 
 def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
@@ -48,7 +45,7 @@ def expected(world: World, spec: StudySpec, answer: Recommendation) -> Figure:
     return figure
 
 
-def samples(world: World, spec: StudySpec, results: Results, answer: Recommendation) -> Figure:
+def samples(world: World, spec: StudySpec, scores: Results, answer: Recommendation) -> Figure:
     """Posterior samples: success on the trials of the factor that is given most."""
     said = answer.summary
     assert said is not None
@@ -62,7 +59,7 @@ def samples(world: World, spec: StudySpec, results: Results, answer: Recommendat
     colour = COLOURS[factor_places(spec, answer)[name]][0]
     axes.plot(places, said.posterior.by_factor(demos)[:, index, :SHOWN], color=colour, linewidth=0.8, alpha=0.35)
     axes.plot(places, world.factor_success(demos)[:, index], color=INK, linewidth=1.6, dashes=(1, 1.5))
-    for row in results.rows:
+    for row in scores.rows:
         if row.factor == (name,) and row.demos is not None:
             axes.plot([row.demos[name]], [row.score], "o", ms=6, color=colour, mec="white", mew=0.9, zorder=5)
     dress_axes(axes, 30, 30 + BUDGET, (0.0, 1.0))
@@ -74,9 +71,9 @@ def samples(world: World, spec: StudySpec, results: Results, answer: Recommendat
 
 
 def make(folder: Path = DOCS / "images") -> None:
-    world, spec, results, answer = known_world()
+    world, spec, scores, answer = known_world()
     save_figure(expected(world, spec, answer), folder / "model-expected.png", 110)
-    save_figure(samples(world, spec, results, answer), folder / "model-samples.png", 110)
+    save_figure(samples(world, spec, scores, answer), folder / "model-samples.png", 110)
     allocation = np.array([answer.allocation[name] for name in spec.names])
     said = answer.summary
     assert said is not None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic_worlds import TUNING
 
 from factored_scaling.bench.decisions import Cell, Key, Settings, compare, families, judge, mean
-from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.methods import Bench, parse_method
 from factored_scaling.bench.tables import Comparison
@@ -17,6 +17,7 @@ from factored_scaling.core.design import plan
 from factored_scaling.errors import InvalidInput, UnknownName
 from factored_scaling.model.recommend import recommend
 
+WORLDS = str(Path(__file__).resolve().parents[2] / "benchmarks" / "synthetic_worlds.py")
 OWN_FAMILIES = """
 import numpy as np
 from factored_scaling.bench.worlds import Family
@@ -102,9 +103,7 @@ def test_a_method_may_say_how_many_policies_it_gets() -> None:
 
 
 def test_regret_is_zero_at_the_best_and_equal_is_never_worse_than_itself() -> None:
-    settings = Settings(
-        families=("mechanistic",), factors=(5,), count=3, budgets=(20, 100), methods=("equal", "greedy")
-    )
+    settings = Settings(WORLDS, ("mechanistic",), budgets=(20, 100), methods=("equal", "greedy"))
     world = draw_world(TUNING[1], 5, 0)
     judged = list(judge(world, 0, settings, settings.parsed()))
     assert len(judged) == 2 * 2 * 2
@@ -119,7 +118,7 @@ def test_regret_is_zero_at_the_best_and_equal_is_never_worse_than_itself() -> No
 
 
 def test_the_same_settings_give_the_same_cells_in_several_processes() -> None:
-    settings = Settings(families=("power-law", "steps"), factors=(5,), count=12, methods=("equal", "cubed-failure"))
+    settings = Settings(WORLDS, ("power-law", "steps"), factors=(5,), count=12, methods=("equal", "cubed-failure"))
     alone, together = (compare(settings, jobs, quiet) for jobs in (1, 2))
     assert alone == together
     assert len(alone) == 2 * 2 * 2
@@ -131,12 +130,12 @@ def test_the_same_settings_give_the_same_cells_in_several_processes() -> None:
 def test_families_come_from_a_file_of_somebody_else(tmp_path: Path) -> None:
     path = tmp_path / "own_worlds.py"
     path.write_text(OWN_FAMILIES)
-    settings = Settings(worlds=str(path), factors=(4,), count=3, methods=("equal",), regimes=("simulation",))
+    settings = Settings(str(path), factors=(4,), count=3, methods=("equal",), regimes=("simulation",))
     cells = compare(settings, 1, quiet)
     assert [key.family for key in cells] == ["own"]
     assert Comparison(settings, cells).to_mapping()["means"][0]["role"] == "held_out"
     with pytest.raises(InvalidInput, match="must map demos per factor"):
-        compare(Settings(worlds=f"{path}:broken", count=1), 1, quiet)
+        compare(Settings(f"{path}:broken", count=1), 1, quiet)
     (tmp_path / "wrong.py").write_text("families = [1]\n")
     for source, what in (
         (str(tmp_path / "wrong.py"), "not a list of Family"),
@@ -147,7 +146,7 @@ def test_families_come_from_a_file_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_unknown_names_are_told() -> None:
-    for settings in (Settings(families=("power",)), Settings(regimes=("simulated",))):
+    for settings in (Settings(WORLDS, ("power",)), Settings(WORLDS, regimes=("simulated",))):
         with pytest.raises(UnknownName):
             compare(settings, 1, quiet)
 
@@ -163,7 +162,7 @@ def test_means_weigh_families_alike_and_know_their_error() -> None:
 
 
 def test_calibration_counts_the_intervals_that_hold_the_truth() -> None:
-    settings = Settings(families=("power-law",), factors=(5,), methods=("some",), regimes=("real",))
+    settings = Settings(WORLDS, ("power-law",), factors=(5,), methods=("some",), regimes=("real",))
     cell = Cell([0.1, 0.2], [0.0, 0.0], 6, 108, {0.5: [True, False], 0.8: [True, True], 0.95: [True, True]}, [0.02, 0])
     table = Comparison(settings, {Key("some", "real", 100, "power-law", 5): cell}).tables()[-1]
     assert table.rows == (("some", "real", "100", "tuning", "50%", "100%", "100%", "+1.0"),)

@@ -211,8 +211,8 @@ def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.Mon
 
 def test_rules_are_compared_on_tables_of_either_number_of_factors() -> None:
     settings = Settings(
-        families=("pick-place-no-jitter/30", "insert/30"),
-        worlds=str(TABLES),
+        str(TABLES),
+        ("pick-place-no-jitter/30", "insert/30"),
         count=2,
         regimes=("real",),
         methods=("equal", "greedy"),

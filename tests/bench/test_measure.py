@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic_worlds import TUNING
 
-from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, Regime, measure, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.core.design import plan
@@ -44,7 +44,7 @@ def test_whoever_measures_a_policy_measures_the_same(world: World) -> None:
 def test_measurements_scatter_about_the_truth_as_declared(world: World, graded: bool) -> None:
     world = replace(world, graded=graded)
     truth = world.factor_success(world.now)
-    many = Regime("many", in_all=500_000, graded=True)
+    many = Regime(in_all=500_000, graded=True)
     scores = np.array([measure(world, _full(world), many, seed).scores for seed in range(400)])
     np.testing.assert_allclose(scores.mean(axis=0), truth, atol=0.01)
     noise = np.hypot(world.common_noise, world.own_noise)

@@ -6,15 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from synthetic_worlds import HELD_OUT, TUNING, families
 
-from factored_scaling.bench.families import TUNING
-from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.oracle import best_allocation
 from factored_scaling.bench.worlds import INITIAL, WORTH, Family, Floats, Response, Setting, World, draw_world
 from factored_scaling.errors import FscError
 
-FAMILIES = (*TUNING, *HELD_OUT)
-each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+each_family = pytest.mark.parametrize("family", families, ids=lambda family: family.name)
 
 
 @each_family
@@ -48,7 +46,7 @@ def test_a_world_is_the_same_again_and_maps_any_shape(family: Family) -> None:
 def test_roles_say_which_families_rules_were_tuned_on() -> None:
     assert {family.role for family in TUNING} == {"tuning"}
     assert {family.role for family in HELD_OUT} == {"held_out"}
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    assert len({family.name for family in families}) == len(families)
 
 
 def test_in_shifted_worlds_data_repair_the_next_factors_trials() -> None:

@@ -11,14 +11,15 @@ import pytest
 
 Answer = subprocess.CompletedProcess[str]
 Fsc = Callable[..., Answer]
-SMALL = ("bench", "decisions", "--worlds-per-family", "2", "--families", "power-law,steps", "--factors", "5")
+WORLDS = ("--worlds", Path(__file__).resolve().parents[2] / "benchmarks" / "synthetic_worlds.py")
+SMALL = ("bench", "decisions", *WORLDS, "--worlds-per-family", "2", "--families", "power-law,steps", "--factors", "5")
 
 
 def test_tables_name_every_rule_and_family(fsc: Fsc, tmp_path: Path) -> None:
     page = tmp_path / "decisions.md"
     answer = fsc(*SMALL, "--methods", "equal,power-law:all@group", "--save", page)
     assert answer.returncode == 0, answer.stderr
-    for text in ("families that rules were tuned on", "families kept apart", "power-law:all@group", "steps", "30,000"):
+    for text in ("families that rules were tuned on", "families kept apart", "power-law:all@group", "steps", "3,000"):
         assert text in answer.stdout
     written = page.read_text()
     assert written.startswith("# Decisions in worlds with a known best answer")
@@ -41,16 +42,17 @@ def test_json_holds_cells_and_means(fsc: Fsc) -> None:
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--methods", "gready"), "unknown method 'gready'"),
-        (("--families", "powerlaw"), "did you mean power-law?"),
-        (("--regime", "simulate"), "did you mean simulation?"),
-        (("--budget", "0"), "--budget: expected whole numbers of at least 1"),
-        (("--factors", "5,x"), "--factors"),
+        ((), "Missing option '--worlds'"),
+        ((*WORLDS, "--methods", "gready"), "unknown method 'gready'"),
+        ((*WORLDS, "--families", "powerlaw"), "did you mean power-law?"),
+        ((*WORLDS, "--regime", "simulate"), "did you mean simulation?"),
+        ((*WORLDS, "--budget", "0"), "--budget: expected whole numbers of at least 1"),
+        ((*WORLDS, "--factors", "5,x"), "--factors"),
         (("--worlds", "nowhere.py"), "--worlds nowhere.py: no families there"),
-        (("--methods", "power-law:top@group:40"), "40 policies asked for"),
+        ((*WORLDS, "--methods", "power-law:top@group:40"), "40 policies asked for"),
     ],
 )
-def test_mistakes_are_one_line(fsc: Fsc, args: tuple[str, ...], what: str) -> None:
+def test_mistakes_are_one_line(fsc: Fsc, args: tuple[str | Path, ...], what: str) -> None:
     answer = fsc("bench", "decisions", "--worlds-per-family", "1", *args)
     assert answer.returncode == 2
     assert answer.stdout == ""

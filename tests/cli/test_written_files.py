@@ -35,7 +35,7 @@ OPTIONS: dict[str, tuple[list[str], str]] = {
 SLOW: dict[str, tuple[list[str], str]] = {
     "sheet labels": (["sheet", "labels", "study", "--out"], ".csv"),
     "sim video": (["sim", "video", "tabletop/insert", "--out"], ".mp4"),
-    "bench": (["bench", "decisions", "--save"], ".md"),
+    "bench": (["bench", "decisions", "--worlds", "worlds.py", "--save"], ".md"),
     "policy": (["policy", "evaluate", "127.0.0.1:9", "--task", "tabletop/insert", "--result"], ".json"),
 }
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic_worlds import TUNING
 
 from factored_scaling import Results, StudySpec, plan
-from factored_scaling.bench.families import TUNING
 from factored_scaling.bench.measure import REGIMES, results
 from factored_scaling.bench.worlds import World, draw_world
 from factored_scaling.errors import InvalidInput

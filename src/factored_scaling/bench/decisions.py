@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from factored_scaling.bench.families import TUNING
-from factored_scaling.bench.held_out import HELD_OUT
 from factored_scaling.bench.measure import REGIMES
 from factored_scaling.bench.methods import DEFAULT, Bench, Decision, Method, parse_method
 from factored_scaling.bench.table_worlds import TableFamily, table_families
@@ -29,14 +27,14 @@ _CHUNK = 10  # worlds per task of a worker process
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compared, where. `worlds` names a module or file with families from outside."""
+    """What is compared, where. `worlds` names a folder of policy tables, a file or a module; no families: all there."""
 
+    worlds: str
     families: tuple[str, ...] = ()
-    worlds: str | None = None
     factors: tuple[int, ...] = (5, 8)
     count: int = 400
     budgets: tuple[int, ...] = (100,)
-    regimes: tuple[str, ...] = ("simulation", "real")
+    regimes: tuple[str, ...] = ("rollouts", "real")
     methods: tuple[str, ...] = DEFAULT
     policies: tuple[int, ...] | None = None
     seed: int = 0
@@ -92,14 +90,12 @@ class Cell:
             self.covered.setdefault(level, []).extend(held)
 
 
-def families(source: str | None = None) -> tuple[Family | TableFamily, ...]:
-    """The families of this package, those of a folder of policy tables, or those of a module or Python file.
+def families(source: str) -> tuple[Family | TableFamily, ...]:
+    """The families of a folder of policy tables, or those of a module or Python file.
 
     A module is given as `my_module`, `my_module:name` or `file.py`. It holds a sequence of `Family` named `families`
     (or as said after the colon).
     """
-    if source is None:
-        return (*TUNING, *HELD_OUT)
     if Path(source).is_dir():
         return table_families(Path(source))
     place, _, name = source.partition(":")

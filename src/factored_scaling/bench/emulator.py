@@ -38,9 +38,10 @@ def success(theta: Floats) -> Floats:
     return np.asarray(np.sin(np.clip(theta, 0.0, np.pi / 2)) ** 2)
 
 
-def features(demos: NDArray[np.int64] | Floats, nominal: NDArray[np.int64] | Floats) -> Floats:
+def features(demos: NDArray[np.int64] | Floats, nominal: NDArray[np.int64] | Floats | float) -> Floats:
     """Columns: every factor's count, the nominal ones and the total, as logarithms."""
-    every = np.concatenate([demos, np.asarray(nominal, dtype=float)[..., None]], axis=-1)
+    nominal = np.broadcast_to(np.asarray(nominal, dtype=float), np.shape(demos)[:-1])
+    every = np.concatenate([demos, nominal[..., None]], axis=-1)
     return np.asarray(np.log(np.concatenate([every, every.sum(axis=-1, keepdims=True)], axis=-1) + OFFSET))
 
 
@@ -161,12 +162,12 @@ class Emulator:
 
     def theta(self, demos: Floats, nominal: Floats | float = 0.0) -> Floats:
         """Expected θ on each factor's trials at `demos` (..., N): (..., N)."""
-        points = features(demos, np.broadcast_to(np.asarray(nominal, dtype=float), np.shape(demos)[:-1]))
+        points = features(demos, nominal)
         return np.stack([process.mean(points) for process in self.processes], axis=-1)
 
-    def spread(self, demos: Floats, nominal: float = 0.0) -> Floats:
+    def spread(self, demos: NDArray[np.int64] | Floats, nominal: NDArray[np.int64] | Floats | float = 0.0) -> Floats:
         """Standard deviation of θ over training runs at `demos` (..., N): (..., N)."""
-        points = features(demos, np.full(np.shape(demos)[:-1], float(nominal)))
+        points = features(demos, nominal)
         return np.sqrt(np.stack([process.noise(points) for process in self.processes], axis=-1))
 
     def success(self, demos: Floats, nominal: Floats | float = 0.0) -> Floats:
@@ -228,9 +229,9 @@ def _rows(table: PolicyTable) -> tuple[Floats, Floats, Floats]:
 
 def _common_part(emulator: Emulator) -> float:
     """How far the cross-validated residuals of a policy's factors agree, in units of the training noise."""
-    points, theta, _ = _rows(emulator.table)
-    spread = np.sqrt(np.stack([process.noise(points) for process in emulator.processes], axis=1))
-    residual = theta - emulator.held_out()
+    table = emulator.table
+    spread = emulator.spread(table.demos, table.nominal)
+    residual = angle(table.successes, table.trials) - emulator.held_out()
     pairs = residual.sum(1) ** 2 - (residual**2).sum(1)
     expected = spread.sum(1) ** 2 - (spread**2).sum(1)
     return float(np.clip(pairs.sum() / expected.sum(), 0.0, 1.0))

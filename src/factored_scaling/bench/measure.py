@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.bench.oracle import even
 from factored_scaling.bench.worlds import World
 from factored_scaling.core.results import Results
 
@@ -21,7 +22,6 @@ _CREDIT = 0.25 * _STAGES + 0.25 * _STAGES**2 + 0.5 * _STAGES**3
 class Regime:
     """How policies are evaluated."""
 
-    name: str
     # trials per factor (simulation), or in all (real robot)
     per_factor: int = 0
     in_all: int = 0
@@ -36,15 +36,15 @@ class Regime:
         """Trials of each of `count` factors; what does not divide goes to the first ones."""
         if self.per_factor:
             return np.full(count, self.per_factor, dtype=np.int64)
-        return np.full(count, self.in_all // count) + (np.arange(count) < self.in_all % count)
+        return even(self.in_all, count)
 
 
 REGIMES = {
-    "simulation": Regime("simulation", per_factor=600, stream=1),
-    "rollouts": Regime("rollouts", per_factor=60, stream=2),
-    "real": Regime("real", in_all=18, graded=True),
-    "simulation-means": Regime("simulation-means", per_factor=600, mean_only=True, stream=1),
-    "real-means": Regime("real-means", in_all=18, graded=True, mean_only=True),
+    "simulation": Regime(per_factor=600, stream=1),
+    "rollouts": Regime(per_factor=60, stream=2),
+    "real": Regime(in_all=18, graded=True),
+    "simulation-means": Regime(per_factor=600, mean_only=True, stream=1),
+    "real-means": Regime(in_all=18, graded=True, mean_only=True),
 }
 
 
@@ -67,31 +67,25 @@ def measure(world: World, demos: Mapping[str, int], regime: Regime, seed: int = 
     return Measured(rng.binomial(trials, chance) / trials, trials)
 
 
-def results(
-    world: World,
-    training_sets: Iterable[Mapping[str, int]],
-    regime: Regime,
-    *,
-    seed: int = 0,
-) -> Results:
+def results(world: World, training_sets: Iterable[Mapping[str, int]], regime: Regime) -> Results:
     """Rows as `results.csv` would hold them: a score per factor and policy, or only each policy's mean."""
     rows: list[dict[str, Any]] = []
     for demos in training_sets:
-        measured = measure(world, demos, regime, seed)
-        rows += policy_rows(world, measured, {"demos": dict(demos), "seed": seed}, mean_only=regime.mean_only)
+        rows += policy_rows(world, demos, regime, {"demos": dict(demos)})
     return Results.from_rows(rows)
 
 
 def policy_rows(
-    world: World, measured: Measured, training_set: Mapping[str, Any], *, mean_only: bool = False
+    world: World, demos: Mapping[str, int], regime: Regime, names: Mapping[str, Any], seed: int = 0
 ) -> list[dict[str, Any]]:
-    """One policy's rows; `training_set` holds the columns that name it."""
-    if mean_only:
+    """Train once, evaluate, and the policy's rows; `names` holds the columns that name its training set."""
+    measured, names = measure(world, demos, regime, seed), {**names, "seed": seed}
+    if regime.mean_only:
         total = int(measured.trials.sum())
         mean = float(measured.scores @ measured.trials) / total
-        return [{**training_set, "score": min(1.0, mean), "trials": total}]
+        return [{**names, "score": min(1.0, mean), "trials": total}]
     return [
-        {**training_set, "factor": name, "score": float(score), "trials": int(trials)}
+        {**names, "factor": name, "score": float(score), "trials": int(trials)}
         for name, score, trials in zip(world.factors, measured.scores, measured.trials, strict=True)
     ]
 

@@ -6,11 +6,10 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from factored_scaling.bench.measure import Regime, measure, policy_rows
+from factored_scaling.bench.measure import Regime, policy_rows, results
 from factored_scaling.bench.regressors import REGRESSORS, check_installed
 from factored_scaling.bench.regressors import decide as regressed
 from factored_scaling.bench.worlds import World, factor_names
@@ -125,37 +124,29 @@ class Bench:
 
     def decide(self, method: Method, budgets: Sequence[int]) -> list[Decision] | None:
         """The rule's allocation for every budget; None where only means are kept and it needs scores per factor."""
-        if self._regime.mean_only and method.strategy in ("greedy", "cubed-failure"):
+        world, regime = self.world, self._regime
+        if regime.mean_only and method.strategy in ("greedy", "cubed-failure"):
             return None
-        spec = self.world.spec(method.construction)
-        sets = method.training_sets(self.world, self._place)
+        spec = world.spec(method.construction)
+        sets = method.training_sets(world, self._place)
         policies = len(spec.combinations()) * spec.points if method.unshared else len(sets)
         key = (method.construction, method.unshared, policies)
         if key not in self._results:
-            rows = _unshared_rows(spec, self.world, self._regime) if method.unshared else self._rows(sets)
-            self._results[key] = Results.from_rows(rows)
-        results = self._results[key]
+            self._results[key] = _unshared(spec, world, regime) if method.unshared else results(world, sets, regime)
+        known = self._results[key]
         if method.fit == "power-law" and method.strategy in ("top", "top-half", "all", SWITCH):
             if key not in self._curves:
-                self._curves[key] = fit_curves(spec, results)[0]
+                self._curves[key] = fit_curves(spec, known)[0]
             curves = self._curves[key]
             return [Decision(_by_curves(spec, curves, method.strategy, budget), policies) for budget in budgets]
         if method.fit in REGRESSORS:
-            return [Decision(regressed(method.fit, spec, results, budget), policies) for budget in budgets]
+            return [Decision(regressed(method.fit, spec, known, budget), policies) for budget in budgets]
         if method.fit == RESPONSE_MODEL and method.strategy == "auto":
             if key not in self._posteriors:
-                self._posteriors[key] = fit_posterior(spec, results)
+                self._posteriors[key] = fit_posterior(spec, known)
             return [_by_model(self._posteriors[key], budget, policies) for budget in budgets]
-        answers = [recommend(spec, results, budget, method.strategy, method.fit) for budget in budgets]
+        answers = [recommend(spec, known, budget, method.strategy, method.fit) for budget in budgets]
         return [Decision(answer.allocation, policies) for answer in answers]
-
-    def _rows(self, sets: Sequence[Mapping[str, int]]) -> list[dict[str, Any]]:
-        rows = []
-        for demos in sets:
-            measured = measure(self.world, demos, self._regime)
-            names = {"demos": demos, "seed": 0}
-            rows += policy_rows(self.world, measured, names, mean_only=self._regime.mean_only)
-        return rows
 
 
 def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: int) -> Mapping[str, int]:
@@ -172,16 +163,14 @@ def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: 
     return spend(spec.factors, curve_tiers(spec, gains, chosen) if rises else equal_tiers(spec), budget).demos
 
 
-def _unshared_rows(spec: StudySpec, world: World, regime: Regime) -> list[dict[str, Any]]:
+def _unshared(spec: StudySpec, world: World, regime: Regime) -> Results:
     """Every curve with a full-data policy of its own: rows under combination and n, which keeps curves apart."""
     rows = []
     for index, combination in enumerate(spec.combinations()):
         for n in curve_sizes(combination.size, spec.points):
-            seed = index if n == combination.size else 0
-            measured = measure(world, demos_at(spec, combination, n), regime, seed)
-            names = {"combination": combination.label, "n": n, "seed": seed}
-            rows += policy_rows(world, measured, names, mean_only=regime.mean_only)
-    return rows
+            seed, names = index if n == combination.size else 0, {"combination": combination.label, "n": n}
+            rows += policy_rows(world, demos_at(spec, combination, n), regime, names, seed)
+    return Results.from_rows(rows)
 
 
 def _by_model(posterior: Posterior, budget: int, policies: int) -> Decision:

@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
+def even(total: int, count: int) -> NDArray[np.int64]:
+    """Whole shares of `total`; what does not divide goes to the first ones."""
+    return np.full(count, total // count) + (np.arange(count) < total % count)
+
+
 def best_allocation(score: Callable[[Floats], Floats], now: Floats, budget: int) -> Floats:
     """Whole demonstrations per factor that sum to `budget` and make `score(now + them)` as large as was found.
 
@@ -56,8 +61,8 @@ def _starts(score: Callable[[Floats], Floats], now: Floats, budget: int) -> Floa
     halves = np.zeros((first.size, count))
     halves[np.arange(first.size), first] = budget - budget // 2
     halves[np.arange(first.size), second] = budget // 2
-    equal = np.full(count, budget // count) + (np.arange(count) < budget % count)
-    return np.concatenate([single, halves, equal[None, :].astype(float), _steepest(score, now, budget)[None, :]])
+    equal = even(budget, count).astype(float)
+    return np.concatenate([single, halves, equal[None, :], _steepest(score, now, budget)[None, :]])
 
 
 def _steepest(score: Callable[[Floats], Floats], now: Floats, budget: int, rounds: int = 20) -> Floats:

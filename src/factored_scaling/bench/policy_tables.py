@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factored_scaling.bench.oracle import even
 from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.screen import screening_order
 from factored_scaling.errors import InvalidInput
@@ -69,12 +70,12 @@ def design_table(factors: Sequence[str], start: int, policies: int, seed: int = 
     unbalanced, nominal_heavy = _unbalanced(start, count, rng), _nominal_heavy(start, count, rng)
     groups: list[tuple[str, Iterator[tuple[NDArray[np.int64], int]]]] = [
         ("start", _repeated(base)),
-        ("equal-100", _repeated(base + _equal(count, 100))),
+        ("equal-100", _repeated(base + even(100, count))),
         ("inside", inside),
         ("split-100", split),
         ("one-factor-100", _one_factor(base, 100)),
         ("split-20", _split(base, 20, rng)),
-        ("equal-20", _repeated(base + _equal(count, 20))),
+        ("equal-20", _repeated(base + even(20, count))),
         ("unbalanced", unbalanced),
         ("inside", inside),
         ("split-100", split),
@@ -90,10 +91,6 @@ def design_table(factors: Sequence[str], start: int, policies: int, seed: int = 
         counts = {name: int(number) for name, number in zip(factors, demos, strict=True)}
         made.append(Composition(group, start, counts, nominal, seed * 1_000_000 + start * 10_000 + len(made)))
     return tuple(made)
-
-
-def _equal(count: int, budget: int) -> NDArray[np.int64]:
-    return np.full(count, budget // count) + (np.arange(count) < budget % count)
 
 
 def _repeated(demos: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from factored_scaling.bench.policy_tables import (
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.trials import Trial
 from factored_scaling.errors import InvalidInput, NotEnoughData
-from factored_scaling.io.atomic import write_whole
-from factored_scaling.io.tables import check_columns
+from factored_scaling.io.tables import check_columns, table_csv
 from factored_scaling.io.text import read_table as read_rows
+from factored_scaling.io.text import write_text
 from factored_scaling.machine import prepare_cpu
 from factored_scaling.progress import Progress
 
@@ -45,15 +45,6 @@ class TableSettings:
     evaluation: Mapping[str, Any]
     # demonstrations per factor, and nominal ones, from which every policy draws its own
     pool: int = 200
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data for the card."""
-        return {
-            "task": self.task,
-            "policy": dict(self.policy),
-            "evaluation": dict(self.evaluation),
-            "pool": self.pool,
-        }
 
 
 def build_table(
@@ -81,7 +72,7 @@ def build_table(
     rows = _rows(folder)
     missing = [c for c in compositions if c.id not in rows]
     batches = [missing[start : start + at_once] for start in range(0, len(missing), at_once)]
-    with _Group(settings, work, device, at_once) as group:
+    with closing(_Group(settings, work, device, at_once)) as group:
         measured = (
             _in_processes(group, batches, workers, progress) if workers > 1 else group.measured(batches, progress)
         )
@@ -102,12 +93,6 @@ class _Group:
 
         self.settings, self.work, self.device, self.at_once = settings, work, device, at_once
         self.lab = Lab(settings.task, work, device, settings.policy.get("image_size"))
-
-    def __enter__(self) -> _Group:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the simulator's processes, if it has any; they start again when they are needed."""
@@ -147,7 +132,7 @@ class _Group:
         for index, found in zip(trained, trials, strict=True):
             rows[index] = _row(batch[index], names, found, _loss(folders[index]))
         for place in folders:
-            _remove(place)
+            shutil.rmtree(place, ignore_errors=True)
         return rows
 
 
@@ -216,7 +201,7 @@ def _check_card(folder: Path, settings: TableSettings) -> None:
     known = read_card(folder / CARD)
     if known is None:
         return
-    new = json.loads(json.dumps(settings.to_mapping()))
+    new = json.loads(json.dumps(asdict(settings)))
     other = [key for key, value in new.items() if known.get(key) != value]
     if other:
         raise InvalidInput(
@@ -238,24 +223,14 @@ def _rows(folder: Path) -> dict[str, dict[str, str]]:
 def _write(
     folder: Path, settings: TableSettings, rows: Mapping[str, Mapping[str, str]], provenance: Mapping[str, Any]
 ) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(next(iter(rows.values()))), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows.values())
-    write_whole(folder / ROWS, text.getvalue().encode())
-    card = {**settings.to_mapping(), "policies": len(rows), **provenance}
-    write_whole(folder / CARD, (json.dumps(card, indent=1) + "\n").encode())
+    header = list(next(iter(rows.values())))
+    write_text(folder / ROWS, table_csv(header, ([row[column] for column in header] for row in rows.values())))
+    card = {**asdict(settings), "policies": len(rows), **provenance}
+    write_text(folder / CARD, json.dumps(card, indent=1) + "\n")
 
 
 def _loss(folder: Path) -> float:
     return float(json.loads((folder / "policy.json").read_text(encoding="utf-8"))["final_loss"])
-
-
-def _remove(folder: Path) -> None:
-    for path in folder.glob("*"):
-        path.unlink()
-    if folder.exists():
-        folder.rmdir()
 
 
 def _within(progress: Progress, start: int, total: int) -> Progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,11 @@ class Comparison:
         tables = []
         for budget in self.settings.budgets:
             for role, words in ROLES.items():
-                names = [name for name, own in roles.items() if own == role]
-                if names:
+                if names := [name for name, own in roles.items() if own == role]:
                     tables.append(self._means(budget, names, f"K = {budget}, mean over {words}"))
         for budget in self.settings.budgets:
             tables += [self._families(budget, regime, list(roles)) for regime in self.settings.regimes]
-        return [table for table in [*tables, *self._calibration(roles)] if table.rows]
+        return [table for table in [*tables, self._calibration(roles)] if table.rows]
 
     def to_mapping(self) -> dict[str, Any]:
         """Every cell's mean, and the means over the families of each role."""
@@ -57,13 +56,10 @@ class Comparison:
             | _plain(mean([cell]))
             for key, cell in self.cells.items()
         ]
-        means = []
-        for method, regime, budget in self._rules():
-            for role in ROLES:
-                chosen = self._pick(method, regime, budget, [name for name, own in roles.items() if own == role])
-                if chosen:
-                    named = {"method": method, "regime": regime, "budget": budget, "role": role}
-                    means.append(named | _plain(mean(list(chosen.values()))))
+        means = [
+            {"method": method, "regime": regime, "budget": budget, "role": role} | _plain(got)
+            for method, regime, budget, role, got in self._by_role(roles)
+        ]
         return {
             "settings": {
                 "families": [family.name for family in settings.chosen()],
@@ -78,8 +74,12 @@ class Comparison:
             "cells": entries,
         }
 
-    def _rules(self) -> Iterable[tuple[str, str, int]]:
-        return dict.fromkeys((key.method, key.regime, key.budget) for key in self.cells)
+    def _by_role(self, roles: Mapping[str, str]) -> Iterator[tuple[str, str, int, str, Mean]]:
+        """Every rule under every regime and budget, with its mean over the families of a role."""
+        for rule in dict.fromkeys((key.method, key.regime, key.budget) for key in self.cells):
+            for role in ROLES:
+                if chosen := self._pick(*rule, [name for name, own in roles.items() if own == role]):
+                    yield *rule, role, mean(list(chosen.values()))
 
     def _pick(self, method: str, regime: str, budget: int, names: Sequence[str]) -> dict[Key, Cell]:
         return {
@@ -123,20 +123,16 @@ class Comparison:
                 rows.append(tuple(row))
         return Table(f"K = {budget}, {regime}: regret by family", ("method", *names), tuple(rows))
 
-    def _calibration(self, roles: Mapping[str, str]) -> list[Table]:
+    def _calibration(self, roles: Mapping[str, str]) -> Table:
         rows = []
-        for method, regime, budget in self._rules():
-            for role in ROLES:
-                chosen = self._pick(method, regime, budget, [name for name, own in roles.items() if own == role])
-                got = mean(list(chosen.values())) if chosen else None
-                if got is None or not got.coverage:
-                    continue
+        for method, regime, budget, role, got in self._by_role(roles):
+            if got.coverage:
                 shares = [f"{100 * got.coverage[level]:.0f}%" for level in LEVELS]
                 bias = "–" if got.bias is None else f"{100 * got.bias:+.1f}"
                 rows.append((method, regime, str(budget), role.replace("_", " "), *shares, bias))
         columns = ("method", "regime", "K", "families", *(f"{100 * level:.0f}%" for level in LEVELS), "bias, points")
         title = "How often the predicted interval holds the true success of the chosen allocation"
-        return [Table(title, columns, tuple(rows))]
+        return Table(title, columns, tuple(rows))
 
 
 def _regret(got: Mean) -> str:

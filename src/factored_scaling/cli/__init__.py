@@ -45,7 +45,7 @@ SECTIONS = {
     "The method": {
         "proxy": ("offline", "Proxy scores from embeddings, without rollouts."),
         "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
-        "bench": ("bench", "Compare strategies on tables of trained policies or in synthetic worlds."),
+        "bench": ("bench", "Compare strategies on tables of trained policies, and build such tables."),
     },
     "This tool": {
         "completion": ("start", "Print a shell completion script."),

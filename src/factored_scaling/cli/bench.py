@@ -25,36 +25,37 @@ if TYPE_CHECKING:
 
 @click.group("bench", cls=Group)
 def bench_command() -> None:
-    """Compare strategies on tables of trained policies or in synthetic worlds, and build such tables.
+    """Compare strategies on tables of trained policies, and build such tables.
 
     \b
-    fsc bench decisions --worlds-per-family 50
+    fsc bench decisions --worlds results/tables
     """
 
 
 @bench_command.command("decisions")
-@click.option("--families", help="Names of families, separated by commas; all by default.")
 @click.option(
     "--worlds",
+    required=True,
     metavar="FOLDER|MODULE|FILE.py",
-    help="Take the families from there instead: policy tables, or a list `families`.",
+    help="Where the families come from: policy tables, or a list `families`.",
 )
+@click.option("--families", help="Names of families, separated by commas; all by default.")
 @click.option(
     "--worlds-per-family",
     "count",
     default=20,
     show_default=True,
     type=click.IntRange(1),
-    help="And per N. A world takes 0.03 s without rules that fit the response model, and 0.3 s for each of their fits.",
+    help="And per N. A world takes 0.05 s without rules that fit the response model, and 0.1 s for each of their fits.",
 )
 @click.option("--factors", default="5,8", show_default=True, help="N: numbers of factors.")
 @click.option("--budget", "budgets", default="100", show_default=True, help="K: one budget or several.")
 @click.option(
     "--regime",
     "regimes",
-    default="simulation,real",
+    default="rollouts,real",
     show_default=True,
-    help="simulation: 600 rollouts per factor. rollouts: 60. real: 18 trials per policy. simulation-means, real-means: "
+    help="rollouts: 60 rollouts per factor. simulation: 600. real: 18 trials per policy. simulation-means, real-means: "
     "only each policy's mean score is kept.",
 )
 @click.option("--methods", help="Rules, separated by commas: equal, greedy, cubed-failure, FIT:STRATEGY@CONSTRUCTION.")
@@ -64,8 +65,8 @@ def bench_command() -> None:
 @click.option("--save", type=OutputFile(), help="Write the tables as Markdown as well.")
 @json_option
 def decisions_command(
+    worlds: str,
     families: str | None,
-    worlds: str | None,
     count: int,
     factors: str,
     budgets: str,
@@ -77,7 +78,7 @@ def decisions_command(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare rules by their regret, in synthetic worlds or on tables of trained policies.
+    """Compare rules by their regret, on tables of trained policies or in worlds of your own.
 
     Regret is (best − chosen) / (best − before): 0 is the best allocation of K there is, 1 is no gain at all. Worlds of
     the families marked `tuning` may be looked at when a rule is made; the others are for reporting. All rules face the
@@ -88,10 +89,9 @@ def decisions_command(
     full-data policy once per curve.
 
     \b
-    fsc bench decisions
-    fsc bench decisions --worlds results/tables --regime rollouts,real
-    fsc bench decisions --families power-law,shifted --budget 20,100,500 --regime real
-    fsc bench decisions --methods equal,power-law:top@one --worlds my_worlds.py
+    fsc bench decisions --worlds results/tables
+    fsc bench decisions --worlds results/tables --families insert/10,insert/30 --budget 20,100 --regime real
+    fsc bench decisions --worlds my_worlds.py --methods equal,power-law:top@one
     """
     from factored_scaling.bench.decisions import Settings, compare
     from factored_scaling.bench.methods import DEFAULT
@@ -99,8 +99,8 @@ def decisions_command(
     from factored_scaling.io.text import write_text
 
     settings = Settings(
-        families=tuple(_parts(families)),
         worlds=worlds,
+        families=tuple(_parts(families)),
         factors=_numbers(factors, "--factors", least=2),
         count=count,
         budgets=_numbers(budgets, "--budget"),

@@ -4,6 +4,7 @@
         --policy '{"prediction": "sample", "noise_samples": 4}' --variants '{"6k": {"updates": 6000}, …}'
     python scripts/gpu_study.py study --task … --out OUT --seeds 0 1
     python scripts/gpu_study.py loop  --task … --out OUT --seeds 0 1 --budgets 100 20
+    python scripts/gpu_study.py all   --task … --out OUT --seeds 0 1 --budgets 100 20
     python scripts/gpu_study.py proxy --task … --out OUT
     python scripts/gpu_study.py remix --task … --out OUT --seeds 0 1 --device cpu
 
@@ -11,6 +12,7 @@ For machines with torch, safetensors, numpy, scipy and the simulator only; elsew
 trains the full-data policy in several ways and measures it in held-out and nominal scenes (`check.csv`). `study` trains
 and measures every policy of the plan: `results.csv` (scores per factor, as `fsc recommend` reads them) and
 `similarity.json` (for FSC-Proxy). `loop` collects the allocation of every rule, trains and measures (`outcomes.csv`).
+`all` does both with the same processes: the allocations of a seed follow as soon as its study is measured.
 `proxy` needs no GPU and no simulator: it turns the similarities into scores (`proxy-k1.csv` …, for `fsc recommend`)
 and prints how well they rank the policies. `remix` learns Re-Mix's weights of the factors from the demonstrations
 (`remix.json`), which `loop` needs for the rule `remix`; it trains small models only, and a CPU will do. Policies that
@@ -29,8 +31,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Lock, Semaphore
@@ -236,21 +238,32 @@ class Study:
             if count[(*map(str, row.values()), str(seed))] < len(names)
         ]
 
-    def loop(self) -> list[Job]:
+    def ready(self) -> list[int]:
+        """The seeds whose study is measured."""
+        missing = {job.run.seed for job in self.study()}
+        return [seed for seed in self.options.seeds if seed not in missing]
+
+    def check_weights(self) -> None:
+        """Stop if Re-Mix is among the rules and its weights are not there."""
+        absent = set(map(str, self.options.seeds)) - set(self.weights())
+        if "remix" in self.options.rules and absent:
+            raise SystemExit(f"seed {min(absent)}: {self.out / 'remix.json'} has no weights: `remix` first")
+
+    def loop(self, seeds: Sequence[int] | None = None) -> list[Job]:
         """The allocations of every rule, and those of --orders."""
         options, key = self.options, ("seed", "budget", "method")
+        seeds = options.seeds if seeds is None else seeds
+        self.check_weights()
         done = {tuple(row[name] for name in key) for row in read(self.out / "outcomes.csv")}
         weights = self.weights()
         missing = Counter(job.run.seed for job in self.study())
         orders = read_json(options.orders) if options.orders else []
-        for seed in options.seeds:
+        for seed in seeds:
             spec, rows = self.spec(seed), [row for row in read(self.out / "results.csv") if row["seed"] == str(seed)]
             asked = [(budget, rule) for budget in options.budgets for rule in options.rules]
             asked = [(budget, rule) for budget, rule in asked if (str(seed), str(budget), rule) not in done]
             if asked and missing[seed]:
                 raise SystemExit(f"seed {seed}: {missing[seed]} policies of the study are not measured: `study` first")
-            if any(rule == "remix" for _, rule in asked) and str(seed) not in weights:
-                raise SystemExit(f"seed {seed}: {self.out / 'remix.json'} has no weights: `remix` first")
             if not asked:
                 continue
             results = Results.from_rows(
@@ -268,7 +281,7 @@ class Study:
                 orders.append(order)
         jobs = []
         for one in orders:
-            if one["seed"] not in options.seeds or tuple(str(one[name]) for name in key) in done:
+            if one["seed"] not in seeds or tuple(str(one[name]) for name in key) in done:
                 continue
             row = {"task": options.task, "demos": options.demos, **{name: one[name] for name in key}}
             row["predicted"] = "" if one["predicted"] is None else f"{one['predicted']:.4f}"
@@ -323,28 +336,48 @@ class Study:
             ]
             write(self.out / job.file, (*job.row, "factor", "seed"), rows)  # last: a policy with these rows is done
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Carry out jobs in groups and write their rows."""
+    def run(self, jobs: Sequence[Job], more: Callable[[], list[Job]] = list) -> None:
+        """Carry out jobs in groups and write their rows. After each group, `more` returns further jobs."""
         spawn, together, failed = multiprocessing.get_context("spawn"), self.options.together, 0
-        groups = [jobs[first : first + together] for first in range(0, len(jobs), together)]
+        waiting: dict[Future[list[Measured | str]], Sequence[Job]] = {}
         with ProcessPoolExecutor(
             self.options.workers, spawn, Worker, (self.options, spawn.Lock(), spawn.Semaphore(self.options.trainers))
         ) as pool:
+
+            def submit(new: Sequence[Job]) -> None:
+                groups = [new[first : first + together] for first in range(0, len(new), together)]
+                waiting.update({pool.submit(carry_out, group): group for group in groups})
+
             try:
-                waiting = {pool.submit(carry_out, group): group for group in groups}
-                for future in as_completed(waiting):
-                    for job, measured in zip(waiting[future], future.result(), strict=True):
-                        if isinstance(measured, str):
-                            say(job.file, *job.row.values(), f"seed {job.run.seed} failed: {measured}")
-                            failed += 1
-                        else:
-                            self.keep(job, *measured)
+                submit(jobs)
+                submit(more())
+                while waiting:
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        for job, measured in zip(waiting.pop(future), future.result(), strict=True):
+                            if isinstance(measured, str):
+                                say(job.file, *job.row.values(), f"seed {job.run.seed} failed: {measured}")
+                                failed += 1
+                            else:
+                                self.keep(job, *measured)
+                    submit(more())
             except BrokenProcessPool:
                 raise SystemExit("a worker has died; the same command continues") from None
             finally:
                 pool.shutdown(cancel_futures=True)
         if failed:
             raise SystemExit(f"{failed} policies failed; the same command tries them again")
+
+    def all(self) -> None:
+        """The study, and the allocations of each seed as soon as its policies are measured."""
+        self.check_weights()
+        asked: set[int] = set()
+
+        def allocations() -> list[Job]:
+            seeds = [seed for seed in self.ready() if seed not in asked]
+            asked.update(seeds)
+            return self.loop(seeds)
+
+        self.run(self.study(), allocations)
 
 
 def proxy(out: Path) -> None:
@@ -383,7 +416,7 @@ def stop(number: int, frame: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("what", choices=("check", "study", "loop", "proxy", "remix"))
+    add("what", choices=("check", "study", "loop", "all", "proxy", "remix"))
     add("--task", required=True)
     add("--out", type=Path, required=True)
     add("--work", type=Path, default=Path("/tmp/gpu-study"), help="frames and policies; may be deleted afterwards")
@@ -411,8 +444,8 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         study = Study(options)
-        if options.what == "remix":
-            study.remix()
+        if options.what in ("remix", "all"):
+            getattr(study, options.what)()
         else:
             study.run(getattr(study, options.what)())
     except FscError as error:

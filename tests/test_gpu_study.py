@@ -129,6 +129,31 @@ def test_rows_of_another_study_are_not_mixed_in(tmp_path: Path, script: Any) -> 
             study(script, tmp_path, **{"states": 2, **change}).study()
 
 
+def test_allocations_of_a_seed_follow_its_own_study(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, seeds=[0, 1])
+    given: list[Any] = []
+
+    def measured(jobs: Any, more: Any) -> None:
+        waiting = [*jobs, *more()]
+        while waiting:
+            job = waiting.pop(0)
+            given.append((job.file, job.run.seed))
+            keep(one, job, 0.5)
+            waiting = [*more(), *waiting]
+
+    one.run = measured
+    one.all()
+    planned = len(given) // 2
+    assert given[:planned] == [("results.csv", 0)] * (planned - 1) + [("outcomes.csv", 0)]
+    assert given[planned:] == [("results.csv", 1)] * (planned - 1) + [("outcomes.csv", 1)]
+
+
+def test_weights_that_a_rule_needs_are_asked_for_before_anything_is_trained(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, rules=["equal", "remix"])
+    with pytest.raises(SystemExit, match=r"seed 0: .*remix\.json has no weights: `remix` first"):
+        one.all()
+
+
 def test_rules_wait_for_the_whole_study_and_given_allocations_do_not(tmp_path: Path, script: Any) -> None:
     one = study(script, tmp_path)
     planned = one.study()
@@ -196,6 +221,10 @@ def test_the_whole_procedure_needs_few_packages(tmp_path: Path) -> None:
     assert all(sum(int(row[f"collect:{name}"]) for name in FACTORS) == 4 for row in outcomes)
     assert [row["name"] for row in rows(out / "check.csv")] == ["full data"]
     assert len(rows(out / "proxy-k1.csv")) == len(measured)
+    once = tmp_path / "once"
+    subprocess.run(command(tmp_path, "all", 60, demos=2, budgets=4, out=once), env=environment, check=True, timeout=240)
+    for name in ("results.csv", "outcomes.csv"):
+        assert sorted(map(str, rows(once / name))) == sorted(map(str, rows(out / name)[: len(rows(once / name))]))
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
     spec = read_study(tmp_path / "study.yaml")
     write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     told = "warning: `policy:` in study.yaml changed after runs 1, 2, 3 had been planned"
-    assert f"{told}; they stay as they were planned" in fsc("run", tmp_path).stderr
+    assert f"{told}; those runs keep the old settings" in fsc("run", tmp_path).stderr
     assert f"{told}; `fsc sheet close {tmp_path} --early`" in fsc("sheet", "evaluate", tmp_path).stderr
     fsc("sheet", "close", tmp_path, "--early")
     for run in range(1, 4):

@@ -296,7 +296,9 @@ def test_the_response_model_needs_one_policy() -> None:
 
 @pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - set(BASELINES) - {"auto"}))
 def test_too_few_results_name_the_curve(strategy: str) -> None:
-    with pytest.raises(NotEnoughData, match=r"camera_pose\+distractor needs scores at two or more sizes n, has none"):
+    with pytest.raises(
+        NotEnoughData, match=r"camera_pose\+distractor needs scores at two or more sizes n; there are none"
+    ):
         recommend(FOUR, Results(), 10, strategy)
 
 

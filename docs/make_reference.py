@@ -78,7 +78,7 @@ def _option(option: click.Option, context: click.Context) -> str:
     info: dict[str, Any] = option.to_info_dict()
     shown = info["default"] if option.show_default else None
     default = "required" if option.required else "" if shown is None or option.is_flag else f"`{shown}`"
-    repeated = " May be repeated." if option.multiple else ""
+    repeated = " Repeatable." if option.multiple and "epeat" not in (option.help or "") else ""
     return f"| {names} | {value} | {default} | {_cell((option.help or '') + repeated)} |"
 
 

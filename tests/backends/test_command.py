@@ -262,7 +262,7 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
     spec = read_study(tmp_path / "study.yaml")
     write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     told = "warning: `policy:` in study.yaml changed after runs 1, 2, 3 had been planned"
-    assert f"{told}; they stay as they were planned" in fsc("run", tmp_path).stderr
+    assert f"{told}; those runs keep the old settings" in fsc("run", tmp_path).stderr
     assert f"{told}; `fsc sheet close {tmp_path} --early`" in fsc("sheet", "evaluate", tmp_path).stderr
     fsc("sheet", "close", tmp_path, "--early")
     for run in range(1, 4):
@@ -270,7 +270,7 @@ def test_a_change_of_the_policy_in_the_middle_is_told_wherever_both_meet(tmp_pat
     assert "changed" not in fsc("sheet", "evaluate", tmp_path).stderr  # those that are left have one policy
     assert "changed" not in fsc("recommend", tmp_path, "--budget", "10").stderr
     fsc("record", tmp_path, "4", "1", "0", "--done")
-    assert f"{told}; their scores count as if nothing had" in fsc("recommend", tmp_path, "--budget", "10").stderr
+    assert f"{told}; their scores are used all the same" in fsc("recommend", tmp_path, "--budget", "10").stderr
 
 
 def test_settings_that_change_before_anything_is_measured_are_those_that_are_trained(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_settings_that_change_before_anything_is_measured_are_those_that_are_tra
         study.fail(study.ask(1)[0].id, "out of memory")
     write_study(replace(spec, policy={"steps": 2}), tmp_path / "study.yaml")
     done = fsc("run", tmp_path)  # the failed run would end it with exit code 1
-    assert "study.yaml has changed: runs 1, 2, 3 of the plan before are removed, without scores" in done.stderr
+    assert "study.yaml has changed: removed runs 1, 2, 3 of the earlier plan, which had no scores" in done.stderr
     assert "warning" not in done.stderr
     with Study.open(tmp_path / "study.db") as study:
         assert [(run.state, run.settings["policy"]["steps"]) for run in study.runs()] == [("done", 2)] * 3
@@ -305,7 +305,7 @@ def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) 
     assert "result.json: scores.lightning: unknown factor 'lightning'; did you mean lighting?" in done.stderr
     assert "; correct the file, or remove its folder to train again, and `fsc run --retry-failed`" in done.stderr
     assert "Traceback" not in done.stderr
-    assert f"runs 1, 2, 3 failed; `fsc run {tmp_path} --retry-failed` goes on" in done.stderr
+    assert f"runs 1, 2, 3 failed; `fsc run {tmp_path} --retry-failed` retries once the cause is fixed" in done.stderr
     with Study.open(tmp_path / "study.db") as study:
         run = study.runs()[0]
         assert [attempt.outcome for attempt in study.store.attempts(run.id)] == ["failed"]  # trying again cannot help
@@ -422,7 +422,7 @@ def test_a_command_that_cannot_work_is_not_tried_with_every_run(tmp_path: Path) 
     # what differs between them is where their files lie, and a number
     assert told.count("--no-such-option") == 3
     assert (
-        f"1 more is left alone: those that were tried failed for one reason, and none succeeded; `fsc run {tmp_path}"
+        f"stopped early: every run so far failed with the same error; 1 not started (`fsc run {tmp_path}` continues)"
         in told
     )
     with Study.open(tmp_path / "study.db") as study:
@@ -488,7 +488,7 @@ def test_ctrl_c_and_kill_9_leave_no_command_behind_and_the_study_goes_on(tmp_pat
         _, errors = process.communicate(timeout=60)
         if number == signal.SIGINT:
             assert process.returncode == 130
-            assert "the same command goes on from here" in errors
+            assert "the same command continues from here" in errors
         wait_for(lambda: not running(tmp_path))
     fsc("run", tmp_path, "--lease", "1")
     with Study.open(tmp_path / "study.db") as study:

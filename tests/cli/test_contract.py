@@ -107,7 +107,7 @@ def test_the_general_form_says_the_same(fsc: Fsc, study: Path) -> None:
 
 
 def test_every_form_of_study(fsc: Fsc, study: Path) -> None:
-    assert fsc("import", study, study / "results.csv").stdout == "7 scores new of 8 rows\n"
+    assert fsc("import", study, study / "results.csv").stdout == "7 new scores in 8 rows\n"
     forms = [study, study / "study.yaml", f"sqlite:///{study}/study.db#fold-towel", f"sqlite:///{study}/study.db"]
     for command in (["plan"], ["runs"], ["fit"], ["recommend", "--budget", "9"]):
         outputs = {fsc(command[0], form, *command[1:], "--json").stdout for form in forms}
@@ -139,7 +139,7 @@ def test_the_csv_and_its_import_agree(shared_rows: bool, fsc: Fsc, study: Path, 
     assert len({tuple(answer["allocation"].values()) for answer in from_csv}) > 3  # the strategies do differ
     assert fsc("import", study, study / "results.csv").returncode == 0
     imported = ask(study)
-    assert fsc("import", study, study / "results.csv").stdout.startswith("0 scores new")
+    assert fsc("import", study, study / "results.csv").stdout.startswith("0 new scores")
     assert ask(study) == imported
     assert fsc("export", study, "--out", study / "out.csv").returncode == 0
     assert fsc("import", tmp_path / "other", study / "out.csv").returncode == 0
@@ -162,8 +162,8 @@ def test_repeats_of_one_policy_stay_repeats(fsc: Fsc, study: Path) -> None:
     once.write_text(text)
     direct = parsed(fsc("recommend", study, study / "results.csv", *args))
     assert direct["curves"] != parsed(fsc("recommend", study, once, *args))["curves"]
-    assert fsc("import", study, study / "results.csv").stdout == "8 scores new of 9 rows\n"
-    assert fsc("import", study, study / "results.csv").stdout == "0 scores new of 9 rows\n"
+    assert fsc("import", study, study / "results.csv").stdout == "8 new scores in 9 rows\n"
+    assert fsc("import", study, study / "results.csv").stdout == "0 new scores in 9 rows\n"
     assert parsed(fsc("recommend", study, *args)) == direct
 
 
@@ -264,7 +264,7 @@ def test_two_factors_get_curves_of_their_own(fsc: Fsc, tmp_path: Path) -> None:
     answer = fsc("plan", tmp_path / "two")
     assert ("7 policies" in answer.stdout, answer.stderr) == (True, "")
     assert fsc("init", tmp_path / "grouped", *factors, "--construction", "group").returncode == 0
-    assert "all factors share the only curve" in fsc("plan", tmp_path / "grouped").stderr
+    assert "all factors share one curve" in fsc("plan", tmp_path / "grouped").stderr
 
 
 def test_results_may_come_through_a_pipe(fsc: Fsc, study: Path) -> None:
@@ -273,4 +273,4 @@ def test_results_may_come_through_a_pipe(fsc: Fsc, study: Path) -> None:
     assert parsed(fsc("recommend", study, "-", *args, stdin=data)) == parsed(
         fsc("recommend", study, study / "results.csv", *args)
     )
-    assert fsc("import", study, "-", stdin=data).stdout == "7 scores new of 8 rows\n"
+    assert fsc("import", study, "-", stdin=data).stdout == "7 new scores in 8 rows\n"

@@ -199,6 +199,7 @@ CSV: dict[str, tuple[str | bytes, str, str]] = {
     "combination twice": (HEADER + "lighting+lighting,0,0.5\n", "row 1 (line 2), column combination", "twice"),
     "quoted comma": (HEADER + '"lighting,table_texture",0,0.5\n', "column combination", "unknown factor"),
     "trials 0": ("combination,n,score,trials\nlighting+table_texture,0,0.5,0\n", "column trials", "at least 1"),
+    "trials negative": ("combination,n,score,trials\nlighting+table_texture,0,0.5,-4\n", "column trials", "at least 0"),
     "trials float": ("combination,n,score,trials\nlighting+table_texture,0,0.5,6e2\n", "column trials", "whole"),
     "seed negative": ("combination,n,score,seed\nlighting+table_texture,0,0.5,-1\n", "column seed", "whole"),
     "factor unknown": (

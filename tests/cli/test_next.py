@@ -33,7 +33,7 @@ def test_next_weighs_acting_now_against_every_step(fsc: Fsc, screening: Path) ->
     answer = fsc("next", screening, screening / "results.csv", "--budget", "60")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("Acting now: collect ")
-    for text in ("  and then", "train again, seed 1", "evaluate further", "adds, points"):
+    for text in ("  and then", "train again, seed 1", "more trials", "gain, points"):
         assert text in answer.stdout
     data = json.loads(fsc("next", screening, screening / "results.csv", "--budget", "60", "--json").stdout)
     assert sum(data["act_now"]["allocation"].values()) == 60
@@ -43,7 +43,7 @@ def test_next_weighs_acting_now_against_every_step(fsc: Fsc, screening: Path) ->
 
 def test_costs_stand_in_the_table_where_there_are_any(fsc: Fsc, screening: Path) -> None:
     given = ("next", screening, screening / "results.csv", "--budget", "60")
-    for costs, headings in (((), ["trials", "adds,"]), (("--trial-cost", "0.01"), ["trials", "cost", "adds,"])):
+    for costs, headings in (((), ["trials", "gain,"]), (("--trial-cost", "0.01"), ["trials", "cost", "gain,"])):
         heading = next(line for line in fsc(*given, *costs).stdout.splitlines() if line.startswith("next "))
         assert heading.split()[1 + len(NAMES) : -1] == headings
 
@@ -60,7 +60,7 @@ def test_gains_that_perfect_information_limits_are_marked(fsc: Fsc, screening: P
     marked = [line.split() for line in lines if "  max" in line]
     assert {next(word for word in words if word[0] == "+") for words in marked} == limited
     assert len(marked) == sum(step["limited"] for step in steps)
-    assert "max: as much as perfect information, which is the most a measurement can add." in lines
+    assert "max: limited to the value of perfect information, the most that a measurement can add." in lines
 
 
 @pytest.mark.parametrize("construction", ["screen", "group"])
@@ -77,8 +77,14 @@ def test_what_to_do_first_is_marked_policy_by_policy(fsc: Fsc, screening: Path, 
 def test_a_measurement_that_costs_all_there_is_is_not_shown(fsc: Fsc, screening: Path) -> None:
     costs = ("--policy-cost", "60", "--trial-cost", "1")
     answer = fsc("next", screening, screening / "results.csv", "--budget", "60", *costs)
-    assert "What measuring more" not in answer.stdout
-    assert "every measurement costs as much as there is to spend" in answer.stdout
+    assert "Value of measuring more" not in answer.stdout
+    assert "every measurement would cost the whole budget" in answer.stdout
+
+
+def test_a_negative_threshold_is_refused_in_the_unit_it_was_given_in(fsc: Fsc, screening: Path) -> None:
+    answer = fsc("next", screening, screening / "results.csv", "--budget", "60", "--worth", "-1")
+    assert answer.returncode == 2
+    assert answer.stderr == "fsc: --worth: must be at least 0, not -1\n"
 
 
 def test_acting_now_is_what_recommend_says(fsc: Fsc, screening: Path) -> None:

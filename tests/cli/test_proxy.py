@@ -57,4 +57,4 @@ def test_stand_in_scores_are_in_the_record(fsc: Fsc, similar: Path) -> None:
     answer = fsc("recommend", similar, similar / "results.csv", "--budget", "10", "--proxy", "1")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr == "fsc: --proxy: proxy scores come from the record, not from a file\n"
-    assert "k = 3 was not kept" in fsc("recommend", similar, "--budget", "10", "--proxy", "3").stderr
+    assert "k must be 1, 5 or 10, not 3" in fsc("recommend", similar, "--budget", "10", "--proxy", "3").stderr

@@ -38,10 +38,14 @@ def runs(fsc: Fsc, study: Path) -> list[dict[str, Any]]:
 
 def test_record(fsc: Fsc, study: Path) -> None:
     assert done(fsc("record", study, "1", "1", "0", "1", "1", "--factor", "lighting")).startswith(
-        "run 1: 4 new, 75.0% ("
+        "run 1: 4 new trials; score 75.0% ("
     )
     assert "0 trials" not in done(fsc("record", study, "1", "0.5", "--factor", "*", "--note", "slipped"))
     assert "6 trials" in done(fsc("record", study, "1", "0.25", "--factor", "camera_pose + lighting"))
+    exported = fsc("export", study)
+    assert len(exported.stdout.splitlines()) == 1
+    assert "run 1 has scores but is not finished and is left out (--partial uses it)" in exported.stderr
+    assert fsc("export", study, "--partial").stderr == ""
     assert runs(fsc, study)[0]["factors"] == {"lighting": 0.75, "*": 0.5, "camera_pose+lighting": 0.25}
     digest = runs(fsc, study)[0]["digest"]
     assert done(fsc("record", study, digest[:8], "1")).startswith("run 1: 1 new")
@@ -272,9 +276,9 @@ def test_rows_of_an_earlier_round_in_short_form_are_not_read_with_todays_demos(f
     refused(fsc("recommend", study, scores, "--budget", "20"), *said)
     assert runs(fsc, study) == before
     (study / "first.csv").write_text(first)  # the same scores, with the demonstrations they were measured with
-    assert done(fsc("import", study, study / "first.csv")).startswith("0 scores new")
+    assert done(fsc("import", study, study / "first.csv")).startswith("0 new scores")
     (study / "second.csv").write_text("combination,n,score,trials\ncamera_pose+distractor,100,0.7,400\n")
-    assert done(fsc("import", study, study / "second.csv")).startswith("1 scores new")
+    assert done(fsc("import", study, study / "second.csv")).startswith("1 new score in")
     assert runs(fsc, study)[7]["score"] == 0.7
 
 

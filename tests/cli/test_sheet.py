@@ -55,7 +55,7 @@ def test_from_the_sheet_to_curves(fsc: Any, lab: Path) -> None:
         assert policy["digest"] not in page
     better = {policy["label"]: policy["demos"]["lighting"] for policy in key["policies"]}
     edit(lab / "evaluate-1.csv", "score", lambda row: "1" if better[row["policy"]] else "0.25")
-    assert fsc("sheet", "import", lab, lab / "evaluate-1.csv").stdout == "6 trials new of 6 rows\n"
+    assert fsc("sheet", "import", lab, lab / "evaluate-1.csv").stdout == "6 new trials in 6 rows\n"
     assert fsc("fit", lab, "--partial").returncode == 0
     assert fsc("sheet", "close", lab).stdout == "evaluation 1 closed: 6 trials of 3 policies\n"
     assert fsc("sheet", "close", lab).stdout == "evaluation 1 is closed already\n"
@@ -87,7 +87,7 @@ def test_the_same_sheet_is_printed_again_with_what_is_recorded(fsc: Any, lab: Pa
     assert fsc("sheet", "evaluate", lab, "--out", "-").stdout == first
     sheet = lab / "part.csv"
     sheet.write_text(f"code,score,ended\n{code},,hazard\n")
-    assert fsc("sheet", "import", lab, sheet, "--partial", "--operator", "ada").stdout == "1 trials new of 1 rows\n"
+    assert fsc("sheet", "import", lab, sheet, "--partial", "--operator", "ada").stdout == "1 new trial in 1 row\n"
     fsc("sheet", "evaluate", lab, "--out", lab / "again.html")
     assert "scored (hazard) by ada" in (lab / "again.html").read_text()
     assert fsc("sheet", "undo", lab, code.lower()).stdout == f"trial {code} is open again\n"
@@ -127,7 +127,7 @@ def test_from_a_recommendation_to_the_next_round(fsc: Any, lab: Path) -> None:
     page = (lab / "collect-1.html").read_text()
     assert page.count('class="qr"') == 4
     edit(lab / "collect-1.csv", "collected", lambda row: "x" if row["factor"] == "camera_pose" else "")
-    assert fsc("sheet", "import", lab, lab / "collect-1.csv").stdout == "3 demos new of 4 rows\n"
+    assert fsc("sheet", "import", lab, lab / "collect-1.csv").stdout == "3 new demos in 4 rows\n"
     assert fsc("sheet", "collect", lab).stdout.splitlines()[-1] == "list 1: 4 demos, 3 collected"
     extended = fsc("extend", lab, "--ticked")
     assert "what was collected differs from the recommendation" in extended.stdout

@@ -36,10 +36,10 @@ def test_stop_ends_workers_after_their_runs_and_the_next_call_goes_on(opened: St
     assert summary.stopped
     assert (len(summary.done), len(summary.pending)) == (1, len(opened.runs()) - 1)
     assert said == [
-        f"1 run is under way; workers end after them (`fsc stop {study} --now` does not wait)\n"
-        f"`fsc run {study}` goes on from there\n"
+        f"1 run is in progress; workers stop after that (`fsc stop {study} --now` does not wait)\n"
+        f"`fsc run {study}` continues from there\n"
     ]
-    assert "no run is under way" in fsc("stop", study, "--now").stdout
+    assert "no run is in progress" in fsc("stop", study, "--now").stdout
     assert opened.stop_requested() == "now"
     assert not opened.run(lambda run: 0.5).pending  # a new call takes the request back
     assert opened.stop_requested() is None
@@ -108,7 +108,7 @@ def test_a_run_at_work_is_shown_with_its_job_and_the_logs(opened: Study, study: 
     assert lines[0].startswith("run 1: slurm:17_2 node3:4711, for ")
     assert lines[0].endswith(f"; log: {log}, job: /x/a/17_2_0_log.out")
     assert lines[1].endswith("; job: /x/b/driver.log")
-    assert "no heartbeat any more" in lines[2]
+    assert "no heartbeat, another worker takes over" in lines[2]
     assert "slurm:17_2" not in fsc("runs", study, "--state", "pending").stdout
     opened.fail(1, "out of memory")
     assert "run 1 failed: out of memory; job: /x/a/17_2_0_log.out\n" in fsc("runs", study).stdout

@@ -238,7 +238,7 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         assert f"workers go on: `fsc runs {tmp_path} --watch` follows them, `fsc stop {tmp_path}` ends them" in said
         assert slurm.jobs()
         assert study.stop_requested() is None
-        assert "1 run is under way; workers end after them" in fsc("stop", tmp_path)
+        assert "1 run is in progress; workers stop after that" in fsc("stop", tmp_path)
         until(lambda: not slurm.jobs() or None, "the job ends")
         assert study.store.run(first.id).state == "done"
         assert sorted(run.state for run in study.runs()) == ["done", "pending", "pending"]

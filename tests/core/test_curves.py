@@ -97,10 +97,10 @@ def test_a_point_without_training_data_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("n", "base", "message"),
     [
-        ([], 60, "two or more sizes n, has none; measure for example n = 0 and n = 60"),
-        ([20, 20], 60, r"two or more sizes n, has only \[20\]"),
-        ([0, 60], 0, r"two or more sizes n above 0, has only \[60\]; measure for example n = 30 and n = 60"),
-        ([0], 0, "above 0, has none"),
+        ([], 60, "two or more sizes n; there are none; measure n = 0 and n = 60"),
+        ([20, 20], 60, "two or more sizes n; there is only n = 20; measure n = 0"),
+        ([0, 60], 0, "two or more sizes n above 0; there is only n = 60; measure n = 30"),
+        ([0], 0, "above 0; there are none"),
     ],
 )
 def test_one_size_is_no_curve(n: list[int], base: int, message: str) -> None:

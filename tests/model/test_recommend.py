@@ -57,6 +57,14 @@ def test_the_object_has_exactly_the_documented_keys() -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
+def test_answers_are_short_in_an_interactive_session() -> None:
+    answer = recommend(FOUR, CLEAR, budget=100)
+    assert answer.summary is not None
+    assert repr(answer).startswith("Recommendation(budget=100, strategy='auto', fit='response-model', allocation={")
+    assert len(repr(answer)) < 700
+    assert "array" not in repr(answer.summary.posterior)
+
+
 def test_a_curve_reports_what_it_predicts() -> None:
     curve = recommend(FOUR, CLEAR, budget=100, strategy="top").to_mapping()["curves"][0]
     assert (curve["size"], curve["base"]) == (60, 60)
@@ -296,7 +304,9 @@ def test_the_response_model_needs_one_policy() -> None:
 
 @pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - set(BASELINES) - {"auto"}))
 def test_too_few_results_name_the_curve(strategy: str) -> None:
-    with pytest.raises(NotEnoughData, match=r"camera_pose\+distractor needs scores at two or more sizes n, has none"):
+    with pytest.raises(
+        NotEnoughData, match=r"camera_pose\+distractor needs scores at two or more sizes n; there are none"
+    ):
         recommend(FOUR, Results(), 10, strategy)
 
 

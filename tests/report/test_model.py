@@ -44,8 +44,12 @@ def test_the_page_shows_both_rules_side_by_side() -> None:
     assert table["equal"]["difference"] == table["equal"]["probability"] == "–"
     for row in table.values():
         assert f"<td>{row['score']}</td><td>{row['gain']}</td><td>{row['difference']}</td>" in page
-    assert "These curves did not decide" in page
-    assert page.index("Predicted success</h2>") < page.index("The paper’s curves</h2>") < page.index("How far to trust")
+    assert "these curves did not determine the recommendation" in page
+    assert (
+        page.index("Predicted success</h2>")
+        < page.index("The paper’s curves</h2>")
+        < page.index("Diagnostics of the paper’s curves")
+    )
     required = f"{100 * REQUIRED_PROBABILITY:.0f}% of the samples"
     assert f"if it matches or beats an equal split in {required}; otherwise it is an equal split" in page
     assert f"widened to allow ±{100 * MODEL_ERROR:.0f}% error in predicted changes" in page
@@ -61,7 +65,7 @@ def test_the_page_has_the_response_model_and_the_papers_rule_whichever_leads() -
     assert list(answers)[:2] == ["top", "auto"]
     page = render(ReportInput(spec, results, answers, run_lines(spec, results), "today"))
     assert "Their curve predicts" in page
-    assert "These curves did not decide" not in page
+    assert "these curves did not determine the recommendation" not in page
     assert "Predicted success</h2>" in page
     assert "by the fit <code>power-law</code>" in page  # the curves are the paper's, whoever leads
 

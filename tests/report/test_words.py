@@ -91,12 +91,12 @@ def test_another_rule_says_what_decided_and_what_the_response_model_says_of_it()
     given, top = recommend(spec, results, 100), recommend(spec, results, 100, "top")
     assert given.summary is not None
     text = strategy_words(top, given.summary.compare(top.allocation))
-    assert "Decided by the paper's curves; " in text
+    assert "Decided by the paper's curves. " in text
     predicted = given.summary.alternatives["top"][1]
     assert f"Predicted success by the response model: {percent(predicted.mean)} (" in text
     assert "% likely to match or beat an equal split; difference " in text
     assert "Best single factor" not in text
-    assert "Decided by the rule alone" in strategy_words(recommend(spec, results, 100, "equal"))
+    assert "Decided by this rule" in strategy_words(recommend(spec, results, 100, "equal"))
 
 
 THREE = StudySpec(dict.fromkeys(("camera_pose", "lighting", "table_texture"), 30))
@@ -123,7 +123,7 @@ def test_an_equal_split_names_the_alternative_that_is_not_likely_enough_to_match
         f" ({demo_words(demos)}: {percent(best.mean)}) has only a {percent(chance, 0)} chance of matching it (60% "
         f"required); difference {difference_text(given.summary.gain_over_equal).replace(' (', ' points (')}."
     )
-    assert strategy_words(given).startswith("90 in all: split evenly. ")
+    assert strategy_words(given).startswith("Budget 90: split evenly. ")
 
 
 def test_run_lines_pool_what_belongs_to_one_policy() -> None:

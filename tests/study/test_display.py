@@ -54,11 +54,11 @@ def test_it_continues_after_a_round_was_added(measured: Study) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"points": 4}, "points: 3 there, 4 here"),
-        ({"factors": {"camera_pose": 6, "lighting": 7}}, "factors.lighting: 6 there, 7 here"),
-        ({"factors": {"lighting": 6, "camera_pose": 6}}, "order of factors: camera_pose, lighting there"),
-        ({"factors": {"camera_pose": 6, "table": 6}}, "factors.lighting: 6 there, not set here"),
-        ({"policy": {"steps": 9}}, "policy: not set there, {'steps': 9} here"),
+        ({"points": 4}, "points: 3 in the study, 4 given"),
+        ({"factors": {"camera_pose": 6, "lighting": 7}}, "factors.lighting: 6 in the study, 7 given"),
+        ({"factors": {"lighting": 6, "camera_pose": 6}}, "order of factors: camera_pose, lighting in the study"),
+        ({"factors": {"camera_pose": 6, "table": 6}}, "factors.lighting: 6 in the study, not set given"),
+        ({"policy": {"steps": 9}}, "policy: not set in the study, {'steps': 9} given"),
     ],
 )
 def test_another_spec_of_the_same_name_is_refused_with_what_differs(

@@ -80,7 +80,7 @@ def test_a_function_that_fails_is_an_error_and_the_others_are_done(study: Study,
     assert not study.run(lambda run: 0.5, retry_failed=True).failed
 
 
-@pytest.mark.parametrize(("outcome", "message"), [([], "no score and no trial"), ("good", "expected a score")])
+@pytest.mark.parametrize(("outcome", "message"), [([], "returned no scores"), ("good", "expected a score")])
 def test_a_wrong_outcome_says_what_is_wrong(study: Study, outcome: Any, message: str) -> None:
     with pytest.raises(RunFailed, match=message):
         study.run(lambda run: outcome)

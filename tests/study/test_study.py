@@ -160,7 +160,7 @@ def test_two_studies_on_one_file_never_share_a_run(path: Path) -> None:
         ids = [run.id for runs in taken for run in runs]
         assert [len(runs) for runs in taken] == [2, 3, 2, 0]
         assert len(set(ids)) == 7
-        with pytest.raises(LeaseLost, match="not asked for"):
+        with pytest.raises(LeaseLost, match="not taken"):
             two.heartbeat(taken[0][0].id)
         with pytest.raises(LeaseLost):
             two.take(taken[0][0].id)

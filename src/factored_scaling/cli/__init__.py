@@ -14,37 +14,37 @@ from factored_scaling.version import __version__
 # heading → name → (module, one line for `fsc --help`); the order is the order of use
 SECTIONS = {
     "A study": {
-        "init": ("start", "Start a study: a study.yaml to edit and a durable record."),
-        "plan": ("plan", "Which policies to train, in which order, at what cost."),
-        "run": ("run", "Train and evaluate what is pending."),
-        "runs": ("runs", "The study's runs: state, trials so far, score with interval."),
-        "stop": ("workers", "End the study's workers, on this machine and on others."),
-        "record": ("runs", "Append scored trials to a run, one or many at a time."),
+        "init": ("start", "Start a study: write a study.yaml and create its record."),
+        "plan": ("plan", "Show which policies to train, in which order, at what cost."),
+        "run": ("run", "Train and evaluate the pending runs."),
+        "runs": ("runs", "List the study's runs with state, trials and score."),
+        "stop": ("workers", "Stop the study's workers, on this machine and on others."),
+        "record": ("runs", "Append scored trials to a run."),
         "import": ("exchange", "Import results.csv, or a whole study exported as JSON."),
         "export": ("exchange", "Write results as CSV, or everything as JSON."),
     },
     "Answers": {
         "fit": ("advise", "Fit the scaling curves, with diagnostics."),
-        "recommend": ("advise", "How many demonstrations of each factor to collect next."),
-        "next": ("next", "Whether to measure more first: which policy, trials or seed, and its value."),
-        "report": ("report", "One HTML file with everything; figures for a paper."),
+        "recommend": ("advise", "Recommend how many demonstrations of each factor to collect next."),
+        "next": ("next", "Compare collecting now with measuring more first."),
+        "report": ("report", "Write an HTML report, and figures for a paper."),
         "extend": ("runs", "Start the next round with newly collected demos."),
     },
     "Real robots": {
         "label": ("label", "Label which factor each episode of a LeRobot dataset varies."),
-        "dataset": ("dataset", "LeRobot datasets: look at them, select, merge."),
-        "sheet": ("sheet", "Printable lists: demos to collect, trials to score blind."),
-        "serve": ("serve", "A dashboard in the browser, and scoring beside the robot."),
-        "policy": ("policy", "Serve a policy to a robot; measure a served one in the simulator."),
+        "dataset": ("dataset", "Show, select from and merge LeRobot datasets."),
+        "sheet": ("sheet", "Print lists: demos to collect, trials to score blind."),
+        "serve": ("serve", "Serve a dashboard, and a page for scoring beside the robot."),
+        "policy": ("policy", "Serve a policy to a robot, or evaluate a served one in the simulator."),
     },
     "Simulated robots": {
-        "quickstart": ("quickstart", "The whole loop on the embedded simulator."),
-        "sim": ("sim", "Simulated tasks: list them, see their factors, watch videos."),
-        "reproduce": ("reproduce", "The paper's tables on a simulated task, with intervals."),
+        "quickstart": ("quickstart", "Run the whole method on the embedded simulator."),
+        "sim": ("sim", "List simulated tasks, show their factors, render videos."),
+        "reproduce": ("reproduce", "Reproduce the paper's tables on a simulated task."),
     },
     "The method": {
-        "proxy": ("offline", "Proxy scores from embeddings, without rollouts."),
-        "remix": ("offline", "Learn Re-Mix's weights over the factors, a baseline."),
+        "proxy": ("offline", "Compute proxy scores from embeddings, without rollouts."),
+        "remix": ("offline", "Learn Re-Mix's weights over the factors (a baseline)."),
         "bench": ("bench", "Compare strategies on tables of trained policies, and build such tables."),
     },
     "This tool": {
@@ -69,21 +69,20 @@ Usage: fsc [OPTIONS] COMMAND [ARGS]...
     fsc record my-study 1 --factor lighting 1 0 1 1
     fsc report my-study --budget 100
 
-  From a LeRobot dataset to a list of demonstrations for the bench:
+  From a LeRobot dataset to a list of demonstrations to record:
     fsc label my-dataset --rule 'task ~ lamp: lighting' --rule 'rest: nominal'
     fsc init my-study --dataset my-dataset
     fsc run my-study                             train the policies
     fsc sheet evaluate my-study                  trials for people to score, blind
     fsc sheet collect my-study --budget 100      demonstrations to record
 
-  STUDY is a folder with a study.yaml, the study.yaml itself, or
-  DATABASE-URL#NAME. Tables are for people; --json, where there is something to
-  read, prints one JSON document for programs. Exit codes: 0 done, 1 it failed,
-  2 the input is wrong.
+  STUDY is a folder with a study.yaml, the study.yaml itself, a .db file, or
+  DATABASE-URL#NAME. Many commands take --json, which prints one JSON document
+  instead of tables. Exit codes: 0 success, 1 failure, 2 invalid input.
 
 Options:
   --version   Show the version and exit.
-  -h, --help  Show this message and exit; `fsc COMMAND --help` tells more.
+  -h, --help  Show this message and exit; see also `fsc COMMAND --help`.
 """
 
 

@@ -51,11 +51,11 @@ partial_option = click.option("--partial", is_flag=True, help="Also use scores o
 @click.command("fit")
 @study_argument
 @results_argument
-@click.option("--budget", type=int, default=100, show_default=True, help="Demonstrations to look ahead.")
+@click.option("--budget", type=int, default=100, show_default=True, help="Additional demonstrations to predict for.")
 @partial_option
 @json_option
 def fit_command(study: str, results: str | None, budget: int, partial: bool, as_json: bool) -> None:
-    """Fit one scaling curve per combination, 1 − a·(n + base)^b, and say how far to trust it.
+    """Fit one scaling curve per combination, 1 − a·(n + base)^b, and check the fits.
 
     Scores come from RESULTS.csv (- for standard input), or from what the study has recorded.
 
@@ -88,33 +88,37 @@ def fit_command(study: str, results: str | None, budget: int, partial: bool, as_
     show_default=True,
     metavar="|".join(STRATEGIES),
     shell_complete=lambda _context, _parameter, begun: [name for name in STRATEGIES if name.startswith(begun)],
-    help="auto: the largest predicted success, or an equal split where that is not likely enough to match one. "
-    "The paper's rules, top: all to the best combination; top-half: "
-    "to the better half; all: to every one by its slope. equal, greedy, cubed-failure, remix: the baselines.",
+    help="auto: the allocation with the largest predicted success if it is at least 60% likely to match or beat an "
+    "equal split, else an equal split. top, top-half, all: the paper's rules (the best combination, the better half, "
+    "all by slope). equal, greedy, cubed-failure, remix: baselines.",
 )
 @click.option(
     "--fit",
     metavar="|".join(FITS),
-    help="response-model: one model of every score, default of auto. "
-    "power-law: the paper's curves, default of the others.",
+    help="response-model: one model of all scores (default of auto). "
+    "power-law: the paper's curves (default of the others).",
 )
-@click.option("--save", is_flag=True, help="Keep this recommendation in the study, for `fsc extend --as-recommended`.")
+@click.option("--save", is_flag=True, help="Save this recommendation in the study for `fsc extend --as-recommended`.")
 @partial_option
-@click.option("--weights", type=click.Path(path_type=Path), help="Re-Mix's weights per factor (JSON), for remix.")
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="With --strategy remix: a JSON file with Re-Mix's weight of each factor.",
+)
 @click.option(
     "--proxy",
     type=int,
     metavar="K",
-    help="Also weigh FSC-Proxy's scores of the K (1, 5, 10) nearest; power-law curves are fitted to them instead.",
+    help="Also use FSC-Proxy's scores with K = 1, 5 or 10; power-law curves are fitted to these scores alone.",
 )
 @click.option(
     "--pool",
     type=click.Path(path_type=Path),
-    help="Choose from these episodes instead: a CSV with episode and factor, or a labelled LeRobot dataset.",
+    help="Choose among existing episodes: a CSV with columns episode and factor, or a labelled LeRobot dataset.",
 )
-@click.option("--out", type=OutputFile(), help="With --pool: write the chosen episodes.")
+@click.option("--out", type=OutputFile(), help="With --pool: write the chosen episodes to this file.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, help="With --pool: another choice among a factor's episodes."
+    "--seed", type=click.IntRange(0), default=0, help="With --pool: seed of the choice among a factor's episodes."
 )
 @json_option
 def recommend_command(
@@ -134,13 +138,13 @@ def recommend_command(
 ) -> None:
     """Split a budget of demonstrations over the factors.
 
-    By default a response model is fitted to every score of every policy, per factor where there are such scores. The
-    allocation with the largest predicted success is recommended, or an equal split where that is not likely enough to
-    match one. Costs, caps and minimums per factor are read from study.yaml, e.g.
-    `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts cost units.
+    By default a response model is fitted to all scores. The recommendation is the allocation with the largest predicted
+    success if it is at least 60% likely to match or beat an equal split, else an equal split. Costs, caps and minimums
+    per factor are read from study.yaml, e.g. `camera_pose: {demos: 30, cost: 3, cap: 40}`; with costs the budget counts
+    cost units.
 
     Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. One row per policy and
-    varied factor is best; `fsc plan` says which policies to train:
+    varied factor is most informative; `fsc plan` lists the policies to train:
 
     \b
       demos:camera_pose,demos:lighting,factor,score,trials

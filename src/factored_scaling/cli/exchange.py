@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from factored_scaling.cli.output import OutputFile
-from factored_scaling.cli.show import say, write_out
-from factored_scaling.cli.target import Target, study_argument
+from factored_scaling.cli.show import plural, say, write_out
+from factored_scaling.cli.target import Target, left_out, study_argument
 from factored_scaling.errors import InvalidInput
 
 
@@ -35,14 +35,19 @@ def import_command(study: str, file: Path) -> None:
     results = target.snapshot(str(file)).results  # before a record is made that a bad file would leave
     with target.study() as opened:
         new = opened.import_results(results, file.name)
-        say(f"{new} scores new of {len(results.rows)} rows")
+        say(f"{plural(new, 'new score')} in {plural(len(results.rows), 'row')}")
 
 
 @click.command("export")
 @study_argument
-@click.option("--out", type=OutputFile(dash=True), help="File to write; standard output without it.")
-@click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="csv: scores. json: everything.")
-@click.option("--partial", is_flag=True, help="csv: also scores of runs that are not finished.")
+@click.option("--out", type=OutputFile(dash=True), help="File to write. Default: standard output.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["csv", "json"]),
+    help="csv: scores. json: the whole record. Default: by the file's ending, else csv.",
+)
+@click.option("--partial", is_flag=True, help="With csv: also scores of runs that are not finished.")
 def export_command(study: str, out: Path | None, kind: str | None, partial: bool) -> None:
     """Write the study's scores as results.csv (general form), or the whole record as JSON.
 
@@ -61,6 +66,9 @@ def export_command(study: str, out: Path | None, kind: str | None, partial: bool
             text = json.dumps(data, indent=1) + "\n"
         else:
             text = results_csv(opened.results(partial).rows, opened.spec)
+            unfinished = [] if partial else [run.id for run in opened.unfinished()]
+            if unfinished:
+                say(f"warning: {left_out(unfinished)}", err=True)
     if out is None or str(out) == "-":
         write_out(text)
         return

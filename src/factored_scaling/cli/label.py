@@ -27,16 +27,25 @@ ASKED = "FACTOR, FACTOR = VALUE, nominal; xN after it for N episodes at once; s 
     "rules",
     multiple=True,
     metavar="'EPISODES: FACTOR'",
-    help="Label many at once; the rules are described above.",
+    help="Label many episodes at once, as described above.",
 )
-@click.option("--csv", "table", type=click.Path(path_type=Path), help="Columns episode (or id), factor, perhaps value.")
-@click.option("--from", "others", multiple=True, type=click.Path(path_type=Path), help="Take labels from a dataset.")
+@click.option(
+    "--csv",
+    "table",
+    type=click.Path(path_type=Path),
+    help="CSV with columns episode (or id), factor, optionally value.",
+)
+@click.option(
+    "--from", "others", multiple=True, type=click.Path(path_type=Path), help="Copy labels from another dataset."
+)
 @click.option("--ask", is_flag=True, help="Ask for every episode that has no label yet.")
-@click.option("--replace", is_flag=True, help="Change labels that are there already.")
+@click.option("--replace", is_flag=True, help="Overwrite existing labels.")
 @click.option("--sheet", type=OutputFile(), help="Write the first frames to a .html or .png file.")
-@click.option("--camera", help="The camera that the sheet shows; the first one by default.")
-@click.option("--repair", is_flag=True, help="Write today's episode numbers; forget labels of episodes that are gone.")
-@click.option("--check", "only_check", is_flag=True, help="Exit with 1 when something is left to do.")
+@click.option("--camera", help="The camera that the sheet shows. Default: the first.")
+@click.option("--repair", is_flag=True, help="Update episode numbers; remove labels of missing episodes.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Change nothing; exit with code 1 if a label is missing or wrong."
+)
 @json_option
 def label_command(
     dataset: Path,
@@ -53,8 +62,8 @@ def label_command(
 ) -> None:
     """Label which factor each episode of the LeRobot dataset in the folder DATASET varies, and check the labels.
 
-    Labels lie beside the data in meta/fsc_episodes.parquet. They follow an episode's content, so they survive when
-    LeRobot renumbers, splits or merges (--from takes them along). EPISODES in a rule are numbers (0-29, 40), all, rest
+    Labels are stored in meta/fsc_episodes.parquet. They follow an episode's content, so they survive when
+    LeRobot renumbers, splits or merges (--from copies them). EPISODES in a rule are numbers (0-29, 40), all, rest
     (whatever has no label yet), or a condition on a column of meta/episodes, where ~ is a regular expression.
 
     \b

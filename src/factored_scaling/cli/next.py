@@ -22,13 +22,13 @@ MARK = "←"
 @study_argument
 @results_argument
 @budget_option
-@click.option("--trials", type=click.IntRange(1), help="Trials of a new policy; as many as those before by default.")
-@click.option("--policy-cost", type=float, default=0.0, help="Units of the budget that training a policy costs.")
-@click.option("--trial-cost", type=float, default=0.0, help="Units of the budget that one trial costs.")
 @click.option(
-    "--worth", type=float, help="Points of success (in %) each policy must add; 0.1, or 0 where costs are given."
+    "--trials", type=click.IntRange(1), help="Trials of a new policy; by default the median of the measured ones."
 )
-@click.option("--add", is_flag=True, help="Put the policies to train into the study's record, as pending runs.")
+@click.option("--policy-cost", type=float, default=0.0, help="Cost of training one policy, in units of the budget.")
+@click.option("--trial-cost", type=float, default=0.0, help="Cost of one trial, in units of the budget.")
+@click.option("--worth", type=float, help="Points of success that each policy must add. Default: 0.1, or 0 with costs.")
+@click.option("--add", is_flag=True, help="Add the recommended policies to the study's record as pending runs.")
 @partial_option
 @json_option
 def next_command(
@@ -43,13 +43,13 @@ def next_command(
     partial: bool,
     as_json: bool,
 ) -> None:
-    """Act now, or measure more first?
+    """Compare collecting now with measuring more first.
 
-    For every measurement that could come next (a policy of the plan or of the screening order, several of them, a
-    second seed, more trials) it tells how much success it is expected to add in the end, because the demonstrations
-    would be spent better. Policies that stand below each other are trained together: what they add counts from the
-    first. With costs, what is spent on measuring is missing for demonstrations, and a step may lose. Scores come from
-    RESULTS.csv (- for standard input), or from what the study has recorded.
+    Each row is a possible measurement: policies of the plan or of the screening order, another training seed, or more
+    trials. Its gain is how much success the better allocation is expected to add. Policies listed below each other are
+    trained together; cost and gain include the rows above. With costs, the price of measuring is subtracted from the
+    budget, so a gain can be negative. Scores come from RESULTS.csv (- for standard input), or from what the study has
+    recorded.
 
     \b
     fsc next my-study --budget 100
@@ -60,6 +60,8 @@ def next_command(
     now = target.snapshot(results, partial=partial)
     if add and results is not None:
         raise InvalidInput("there is no record to add to when scores come from a file", where="--add")
+    if worth is not None and not worth >= 0:
+        raise InvalidInput(f"must be at least 0, not {worth:g}", where="--worth")
     least = None if worth is None else worth / 100
     advice = advise(
         now.posterior(),
@@ -80,11 +82,11 @@ def next_command(
     if advice.steps:
         priced = any(step.cost for step in advice.steps)
         limited = any(step.limited for step in advice.steps)
-        columns = ["next", *now.spec.names, "trials", *(["cost"] if priced else []), "adds, points"]
+        columns = ["next", *now.spec.names, "trials", *(["cost"] if priced else []), "gain, points"]
         rows = _rows(now.spec, advice, priced, limited)
-        print_table("What measuring more would add", [*columns, *(["", ""] if limited else [""])], rows)
+        print_table("Value of measuring more", [*columns, *(["", ""] if limited else [""])], rows)
         if limited:
-            print_text("max: as much as perfect information, which is the most a measurement can add.")
+            print_text("max: limited to the value of perfect information, the most that a measurement can add.")
     print_text(_verdict(advice))
     if added:
         from factored_scaling.runner.queue import listed
@@ -115,7 +117,7 @@ def _rows(spec: StudySpec, advice: Advice, priced: bool, limited: bool) -> list[
             rows.append([what, *demos, *_cells(upto, by_sets[sets].trials, place < marks, priced, limited)])
     for step in advice.steps:
         if step.kind != "train":
-            what = f"train again, seed {step.seed}" if step.kind == "seed" else "evaluate further"
+            what = f"train again, seed {step.seed}" if step.kind == "seed" else "more trials"
             rows.append([what, *_sets(spec, step)[0], *_cells(step, step.trials, step is advice.best, priced, limited)])
     return rows
 
@@ -148,12 +150,13 @@ def _verdict(advice: Advice) -> str:
         what = f"Train the policy marked {MARK} again with seed {best.seed}"
     else:
         what = f"Train the {'policy' if many == 1 else f'{many} policies'} marked {MARK}"
-    return f"{what} first: worth {100 * best.gain:+.2f} points (threshold {100 * best.needed:.2f}). Then ask again."
+    worth = f"worth {100 * best.gain:+.2f} points (threshold {100 * best.needed:.2f})"
+    return f"{what} first: {worth}. Then run `fsc next` again."
 
 
 def _why_not(advice: Advice) -> str:
     if not advice.steps:
-        return "every measurement costs as much as there is to spend"
+        return "every measurement would cost the whole budget"
     least = min(step.needed for step in advice.steps)
     if least == 0:
         return "no measurement adds more than it costs"

@@ -77,15 +77,15 @@ def proxy_command(study: str, as_json: bool) -> None:
 
 @click.command("remix")
 @study_argument
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Training seed.")
+@click.option("--device", default="cpu", show_default=True, help="Where networks are trained: cpu, cuda, mps.")
 @click.option("--preset", default="small", show_default=True, help="small: minutes on a core. paper: for a GPU.")
 @json_option
 def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool) -> None:
-    """Learn Re-Mix's weights over the factors and keep them, for `fsc recommend STUDY --strategy remix`.
+    """Learn Re-Mix's weights over the factors and save them for `fsc recommend --strategy remix`.
 
-    Trains a reference and a proxy model on the study's demonstrations, simulated or of its LeRobot dataset, without
-    rollouts. The weights over the updates are drawn in STUDY/remix/weights.png.
+    Trains a reference and a proxy model on the study's demonstrations (simulated, or of its LeRobot dataset), without
+    rollouts. STUDY/remix/weights.png plots the weights during training.
 
     \b
     fsc remix my-study
@@ -134,5 +134,7 @@ def all_frames(study: Study, folder: Path, device: str) -> FrameTable:
         table = DiffusionBackend(settings, folder, device).frames(ids, Bars.single)
         return replace(table, factors=tuple(episode.factor for episode in episodes))
     raise InvalidInput(
-        "this study names no dataset and no simulator task", where="dataset", hint="pass weights of your own: --weights"
+        "this study names no dataset and no simulator task",
+        where="dataset",
+        hint="learn them elsewhere, then `fsc recommend STUDY --budget K --strategy remix --weights FILE.json`",
     )

@@ -27,26 +27,28 @@ OPTIONS = (
     click.option(
         "--evaluators",
         type=click.IntRange(1, 4096),
-        help="Workers besides, without a GPU, that measure policies while the others go on training.",
+        help="Additional workers, without a GPU, that evaluate policies while the others train.",
     ),
     click.option(
         "--evaluator-resources",
         multiple=True,
         metavar="KEY=VALUE",
         callback=_pairs,
-        help="What an evaluator gets on a cluster instead of what a worker gets: partition=cpu, cpus=8. Repeatable.",
+        help="Resources of an evaluator where they differ from a worker's: partition=cpu, cpus=8. Repeatable.",
     ),
     click.option("--gpus", type=click.FloatRange(0), help="GPUs per worker on a cluster; a fraction only on Ray."),
-    click.option("--cpus", type=click.IntRange(1), help="Cores per worker on a cluster; 1 by default."),
+    click.option("--cpus", type=click.IntRange(1), help="Cores per worker on a cluster. Default: 1."),
     click.option("--memory", type=click.FloatRange(0, min_open=True), help="GB per worker on a cluster."),
-    click.option("--time", help="Time limit of a Slurm job, HH:MM:SS; it is queued again. 04:00:00 by default."),
-    click.option("--partition", help="Slurm's partition."),
+    click.option(
+        "--time", help="Time limit of a Slurm job, HH:MM:SS; the job is then queued again. Default: 04:00:00."
+    ),
+    click.option("--partition", help="Slurm partition."),
     click.option(
         "--resources",
         multiple=True,
         metavar="KEY=VALUE",
         callback=_pairs,
-        help="Further options of sbatch, such as constraint=a100, or Ray's own resources. Repeatable.",
+        help="More sbatch options, such as constraint=a100, or custom Ray resources. Repeatable.",
     ),
 )
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     help="Limit the plan to N policies.",
     metavar="N",
 )
-@click.option("--trials", type=int, help="Rollouts per policy, to count what the evaluation costs.")
+@click.option("--trials", type=int, help="Trials per policy; adds the number of rollouts to the plan.")
 @click.option("--on", "executor", metavar="EXECUTOR", help="Show what `fsc run --on` would submit, and its cost.")
-@click.option("--workers", type=click.IntRange(1, 4096), help="With --on: workers side by side.")
+@click.option("--workers", type=click.IntRange(1, 4096), help="With --on: number of parallel workers.")
 @click.option("--gpus", type=click.FloatRange(0), help="With --on: GPUs per worker.")
 @json_option
 def plan_command(
@@ -46,9 +46,9 @@ def plan_command(
 ) -> None:
     """Show what would be trained: demos per factor for every distinct policy, in the order to train them.
 
-    The full-data policy is shared by all curves and comes first; the ends of every curve follow, so that a fit is
-    possible early. `screen` has no curves: every policy leaves out half of the factors, and you may stop after any of
-    them. Nothing is trained or written.
+    The full-data policy is shared by all curves and comes first. The smallest training set of every curve follows, so a
+    fit is possible early. `screen` has no curves: every policy leaves out half of the factors, and you may stop after
+    any of them. Nothing is trained or written.
 
     The last table is the expected regret of `fsc recommend` by number of policies: 0 is the optimal allocation, 1 is no
     improvement. It was measured in studies emulated from trained policies.
@@ -92,7 +92,7 @@ def plan_command(
     print_table("What each construction costs", *_costs(chosen, totals | {chosen.construction: len(runs)}, each))
     _print_regret(chosen, totals, each)
     if len(spec.names) > 1 and chosen.construction != "screen" and len(chosen.combinations()) == 1:
-        print_warnings(["all factors share the only curve, so its policies do not tell them apart; `one` would"])
+        print_warnings(["all factors share one curve, so its policies cannot distinguish them; use --construction one"])
 
 
 def _print_cost(target: Target, executor: str, workers: int | None, gpus: float | None, as_json: bool) -> None:

@@ -37,11 +37,23 @@ def policy_command() -> None:
 @policy_command.command("serve")
 @click.argument("place", metavar="FOLDER|STUDY", type=click.Path())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 for other machines.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--device", help="cpu, cuda, cuda:1, mps; cpu, or what LeRobot prefers, by default.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the noise actions come from.")
-@click.option("--python", type=click.Path(exists=True, dir_okay=False), help="For LeRobot's policies: its Python.")
-@click.option("--keep", type=click.IntRange(1), help="With a STUDY: policies in memory at once; all by default.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free one.",
+)
+@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cpu, or LeRobot's choice.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Seed of the noise that actions are sampled from.",
+)
+@click.option("--python", type=click.Path(exists=True, dir_okay=False), help="For LeRobot policies: LeRobot's Python.")
+@click.option("--keep", type=click.IntRange(1), help="With a STUDY: how many policies to hold in memory. Default: all.")
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
 def serve_command(
     place: str,
@@ -94,26 +106,28 @@ def serve_command(
 
 @policy_command.command("evaluate")
 @click.argument("address")
-@click.option("--task", required=True, help="A task of a simulator, as `fsc sim list` names them.")
-@click.option("--settings", type=click.IntRange(1), help="Held-out settings per factor; all of them by default.")
+@click.option("--task", required=True, help="A simulated task; `fsc sim list` lists them.")
+@click.option("--settings", type=click.IntRange(1), help="Held-out settings per factor. Default: all.")
 @click.option("--initial-states", type=click.IntRange(1), help="Initial states per setting.")
 @click.option("--factor", "factors", multiple=True, help="Only this factor; repeat for several.")
 @click.option(
-    "--execute", type=click.IntRange(1), help="Actions of a chunk that are carried out; by default as the policy says."
+    "--execute", type=click.IntRange(1), help="Actions of a chunk to execute. Default: the policy's own number."
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the policy's noise.")
 @click.option(
-    "--image-size", type=click.IntRange(8), help="Pixels a side of the pictures; by default as the policy says."
+    "--image-size", type=click.IntRange(8), help="Width and height of the images in pixels. Default: the policy's own."
 )
-@click.option("--camera", "cameras", multiple=True, help="For policies of others: the camera's key, once per camera.")
-@click.option("--state-key", default="observation/state", show_default=True, help="For policies of others.")
-@click.option("--prompt", default="", help="For policies of others: sent with every observation.")
+@click.option("--camera", "cameras", multiple=True, help="Third-party policies: key of a camera's images. Repeatable.")
+@click.option(
+    "--state-key", default="observation/state", show_default=True, help="Third-party policies: key of the state."
+)
+@click.option("--prompt", default="", help="Third-party policies: text to send with every observation.")
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with the key.")
 @click.option(
     "--wait",
     default=0.0,
     type=click.FloatRange(0),
-    help="Seconds to wait for a server that is not up yet; 0 by default.",
+    help="Seconds to wait until the server is up. Default: 0.",
 )
 @click.option("--result", type=OutputFile(), help="Write the trials to this JSON file.")
 @json_option

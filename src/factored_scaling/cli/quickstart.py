@@ -57,16 +57,22 @@ NAMES = {
 
 @click.command("quickstart")
 @click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("quickstart"), show_default=True
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("quickstart"),
+    show_default=True,
+    help="Folder of the study and the report.",
 )
 @click.option("--task", default="tabletop/pick-place", show_default=True, help="A task of the embedded simulator.")
 @click.option("--budget", type=click.IntRange(1), default=100, show_default=True, help="Demonstrations to collect.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which demonstrations and weights.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of demonstrations and training."
+)
+@click.option("--workers", type=click.IntRange(1, 256), help="Number of parallel processes. Default: one per core.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps: where networks are trained.")
 @click.option("--full", is_flag=True, help="Three seeds, budgets of 20 and 100, and two more rules: All and Re-Mix.")
 @click.option("--fast", is_flag=True, help="Under two minutes: every step, with training too short to compare rules.")
-@click.option("--tiny", is_flag=True, help="A toy size that proves nothing but runs in a minute (for tests).")
+@click.option("--tiny", is_flag=True, help="A toy size for tests: runs in a minute, and the scores mean nothing.")
 def quickstart_command(
     folder: Path,
     task: str,
@@ -80,9 +86,9 @@ def quickstart_command(
 ) -> None:
     """Run the whole method: collect, train on subsets, fit, recommend, collect, train again, compare.
 
-    Trains 11 small policies from scratch, in at most seven minutes on two cores. Ctrl-C and the same command goes on.
-    The closing table compares the success after the recommendation with that after the paper's FSC, an equal split
-    and Greedy (everything for the factor with the lowest success).
+    Trains 11 small policies from scratch, in at most seven minutes on two cores. Ctrl-C stops; the same command
+    continues. The final table compares the success after the recommendation with that after the paper's FSC, an equal
+    split and Greedy (everything to the factor with the lowest success).
 
     \b
     fsc quickstart
@@ -104,7 +110,7 @@ def quickstart_command(
             place = folder / f"seed-{number}" if full else folder
             rounds.append(_turn(place, settings, workers, budgets, ALL_STRATEGIES if full else STRATEGIES))
     except Stop:
-        say("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command continues from here", err=True)
         sys.exit(130)
     lines = [
         line_of(task, one.settings.demos, one.settings.seed, outcome) for one in rounds for outcome in one.outcomes

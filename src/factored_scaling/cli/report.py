@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 @click.command("report")
 @study_argument
 @results_argument
-@click.option("--budget", type=int, default=100, show_default=True, help="K: demonstrations to plan for.")
-@click.option("--strategy", default="auto", show_default=True, help="The recommendation at the top of the page.")
-@click.option("--out", type=OutputFile(), help="The page to write; report.html in the study's folder.")
+@click.option(
+    "--budget",
+    type=int,
+    default=100,
+    show_default=True,
+    help="K: how many demonstrations can be collected (or cost units).",
+)
+@click.option("--strategy", default="auto", show_default=True, help="Strategy of the recommendation at the top.")
+@click.option("--out", type=OutputFile(), help="File to write. Default: report.html in the study's folder.")
 @click.option(
     "--figures", type=click.Path(path_type=Path, file_okay=False), help="Also write PNG and SVG figures here."
 )
 @click.option(
     "--outcomes",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Outcome of each rule (outcomes.csv), shown for this K.",
+    help="CSV of measured outcomes per rule; rows with this K are shown.",
 )
 @partial_option
 def report_command(
@@ -44,10 +50,10 @@ def report_command(
     outcomes: Path | None,
     partial: bool,
 ) -> None:
-    """Write one HTML file that opens anywhere, offline: curves, allocation, diagnostics, runs.
+    """Write a self-contained HTML file: allocation, predictions, curves, diagnostics, runs.
 
-    Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. Every strategy that they
-    allow stands side by side: greedy and cubed-failure need scores per factor, remix its weights. Without scores the
+    Scores come from RESULTS.csv (- for standard input), or from what the study has recorded. All strategies that the
+    scores allow are compared: greedy and cubed-failure need scores per factor, remix its weights. Without scores the
     page shows the plan.
 
     \b

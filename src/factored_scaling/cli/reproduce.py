@@ -122,27 +122,29 @@ BESIDE = {
 @click.argument("table", type=click.Choice(list(PAPER)))
 @click.option("--task", default="tabletop/pick-place", show_default=True, help="Any registered task.")
 @click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("reproduction"), show_default=True
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reproduction"),
+    show_default=True,
+    help="Folder of the studies and tables.",
 )
 @click.option(
     "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Replicates of the whole procedure."
 )
-@click.option(
-    "--budget", "budgets", multiple=True, type=click.IntRange(1), help="K; repeatable. The table's own by default."
-)
+@click.option("--budget", "budgets", multiple=True, type=click.IntRange(1), help="K. Repeatable. Default: the paper's.")
 @click.option("--demos", type=click.IntRange(1), help="Demonstrations per factor at the start: 30, or 60 for `sizes`.")
 @click.option("--updates", type=click.IntRange(1), help="Training updates per policy; the preset's by default.")
 @click.option(
     "--states", default=6, show_default=True, type=click.IntRange(1), help="Initial states per held-out setting."
 )
 @click.option("--preset", default="small", show_default=True, help="small or paper: the policy's size.")
-@click.option("--device", default="cpu", show_default=True)
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes side by side; one per core by default.")
+@click.option("--device", default="cpu", show_default=True, help="Where networks are trained: cpu, cuda, mps.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Number of parallel processes. Default: one per core.")
 @click.option(
     "--rows",
     "rows_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Train nothing: print the table of these outcomes.",
+    help="Train nothing; print the table of the outcomes in this file.",
 )
 @json_option
 def reproduce_command(
@@ -169,8 +171,8 @@ def reproduce_command(
     proxy         FSC-Proxy with k = 1, 5, 10
     sizes         twice the initial demonstrations, K up to 500
 
-    Each seed is a replicate of the whole procedure with its own demonstrations and weights. Stop with Ctrl-C and go on
-    with the same command; tables that share policies do not train them twice. Rows go to FOLDER/TABLE-TASK.csv.
+    Each seed is a replicate of the whole procedure with its own demonstrations and weights. Ctrl-C stops;
+    the same command continues. Tables that share policies train them once. Rows go to FOLDER/TABLE-TASK.csv.
 
     \b
     fsc reproduce main --task tabletop/pick-place --seeds 3
@@ -200,7 +202,7 @@ def reproduce_command(
             loop.measure(list(dict.fromkeys(cell.construction for cell in cells)))
             lines += [line_of(task, start, seed, outcome) for outcome in loop.outcomes(cells)]
     except Stop:
-        say("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command continues from here", err=True)
         sys.exit(130)
     path = folder / f"{table}-{task.replace('/', '-')}.csv"
     write_outcomes(path, lines)

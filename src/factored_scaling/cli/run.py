@@ -28,7 +28,7 @@ QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so oft
 @click.option(
     "--workers",
     type=click.IntRange(1, 4096),
-    help="Workers side by side; by default one per core in the simulator, one on a GPU or with a `trainer:`, "
+    help="Number of parallel workers; by default one per core in the simulator, one on a GPU or with a `trainer:`, "
     "eight on a cluster.",
 )
 @executor_options
@@ -36,19 +36,21 @@ QUIET_SECONDS = 60.0  # where no bars can be drawn, a line tells at least so oft
 @click.option(
     "--together",
     type=click.IntRange(1, 256),
-    help="Runs of our own policy that a worker takes as one job; by default as many as fit on a GPU, one elsewhere.",
+    help="Runs of the built-in policy that a worker trains as one job; by default as many as fit on a GPU, else one.",
 )
-@click.option("--device", help="cpu, cuda, cuda:1, mps: where networks are trained. Our own policy: cpu without it.")
 @click.option(
-    "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Tries before a run stays failed."
+    "--device", help="Where networks are trained: cpu, cuda, cuda:1, mps. The built-in policy uses cpu by default."
 )
-@click.option("--retry-failed", is_flag=True, help="Also take up runs that failed before.")
+@click.option(
+    "--attempts", default=2, show_default=True, type=click.IntRange(1), help="Attempts before a run counts as failed."
+)
+@click.option("--retry-failed", is_flag=True, help="Also retry runs that failed before.")
 @click.option(
     "--lease",
     default=60.0,
     show_default=True,
     type=click.FloatRange(1),
-    help="Seconds of silence after which a worker counts as dead.",
+    help="Seconds without a heartbeat after which a worker counts as dead.",
 )
 def run_command(
     study: str,
@@ -62,21 +64,20 @@ def run_command(
     lease: float,
     **resources: Any,
 ) -> None:
-    """Train and evaluate every pending run, in the simulator or with what `trainer:` in study.yaml names.
+    """Train and evaluate every pending run, in the simulator or with the `trainer:` of study.yaml.
 
-    A study of a LeRobot dataset without a trainer gets our own diffusion policy; people measure it.
+    Without a `trainer:`, a study of a LeRobot dataset trains the built-in diffusion policy; people score it.
 
-    Ctrl-C stops at a safe point; the same command goes on from there. Several `fsc run` on one study, on one or more
-    machines with the same database, share the work. Each run's log and policy lie in STUDY/runs/DIGEST.
+    Ctrl-C stops at a safe point; the same command continues from there. Several `fsc run` on one study share the work,
+    also from several machines with the same database. STUDY/runs/DIGEST holds each run's log and policy.
 
-    On a GPU the pending runs of our own policy are one job, in the simulator and on a LeRobot dataset: the policies
-    share the demonstrations' pictures, train side by side, and are rolled out side by side in the simulator. One that
-    diverges fails alone. A program that `trainer:` names gets one run at a time.
+    On a GPU the pending runs of the built-in policy are trained together as one job, and rolled out together in the
+    simulator. A policy that diverges does not affect the others. A program of `trainer:` gets one run at a time.
 
-    With --evaluators the workers only train. So many others measure each policy as soon as it is trained, on the CPU.
+    With --evaluators N the workers only train, and N more workers on the CPU evaluate each trained policy.
 
-    On a cluster, `--on slurm` submits an array of jobs and `--on ray` starts tasks, with a worker each. They go on when
-    this command is interrupted; `fsc runs STUDY --watch` follows them and `fsc stop STUDY` ends them.
+    On a cluster, `--on slurm` submits an array of jobs and `--on ray` starts tasks, one worker each. They keep running
+    when this command is interrupted; `fsc runs STUDY --watch` follows them and `fsc stop STUDY` ends them.
 
     \b
     fsc run my-study --workers 2
@@ -115,23 +116,25 @@ def run_command(
     for run in summary.failed_before:  # of the others the reason was printed when they failed
         say(f"run {run} failed: {summary.errors[run]}", err=True)
     if summary.detached:
-        say(f"workers go on: `fsc runs {study} --watch` follows them, `fsc stop {study}` ends them", err=not detach)
+        say(
+            f"workers keep running: `fsc runs {study} --watch` follows them, `fsc stop {study}` stops them",
+            err=not detach,
+        )
         sys.exit(0 if detach else 130)
     if summary.stopped:
         by = " by `fsc stop`" if requested else ""
-        say(f"stopped{by}; the same command goes on from here", err=True)
+        say(f"stopped{by}; the same command continues from here", err=True)
         sys.exit(130)
     if summary.failed:
         left = len(summary.pending)
         if left:
-            more, them = ("1 more is", "it") if left == 1 else (f"{left} more are", "them")
-            why = "those that were tried failed for one reason, and none succeeded"
-            say(f"{more} left alone: {why}; `fsc run {study}` goes on with {them}", err=True)
+            why = "every run so far failed with the same error"
+            say(f"stopped early: {why}; {left} not started (`fsc run {study}` continues)", err=True)
         failed = listed(summary.failed)
-        say(f"{failed} failed; `fsc run {study} --retry-failed` goes on once the reason is gone", err=True)
+        say(f"{failed} failed; `fsc run {study} --retry-failed` retries once the cause is fixed", err=True)
         sys.exit(1)
     if left := len(summary.pending):  # evaluators found damaged policies after the last that trains had ended
-        say(f"{left} {'run is' if left == 1 else 'runs are'} left; `fsc run {study}` goes on with them", err=True)
+        say(f"{left} {'run is' if left == 1 else 'runs are'} left; `fsc run {study}` continues with them", err=True)
         sys.exit(1)
     if trained := len(summary.trained):
         wait = "1 policy is trained and waits" if trained == 1 else f"{trained} policies are trained and wait"

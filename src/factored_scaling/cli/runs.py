@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, print_json, print_table, say, with_interval
+from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.cli.workers import STATES, count_states, failures, watch, work_lines
 from factored_scaling.core.checks import percentage
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 @study_argument
 @click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--episodes", metavar="RUN", help="Print the demonstrations that RUN is trained on, one id per line.")
-@click.option("--watch", "watching", is_flag=True, help="Follow the runs at work until none is left; stops no worker.")
+@click.option(
+    "--watch",
+    "watching",
+    is_flag=True,
+    help="Show progress until no run is left. Ctrl-C stops watching, not the workers.",
+)
 @json_option
 def runs_command(study: str, state: str | None, episodes: str | None, watching: bool, as_json: bool) -> None:
-    """List the study's runs, round by round, in the order to train them; those of the latest round come first.
+    """List the study's runs in the order to train them, the latest round first.
 
     \b
     fsc runs my-study --state pending
@@ -77,11 +82,16 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
 @study_argument
 @click.argument("run")
 @click.argument("scores", nargs=-1, type=float)
-@click.option("--factor", default="", metavar="NAME", help="What was varied: a factor, names joined by +, or *.")
-@click.option("--setting", default="", help="Which value or condition, in your own words.")
-@click.option("--note", default="", help="A remark, kept with the trials.")
-@click.option("--key", help="A name for the trial, so that sending it twice counts once (one score only).")
-@click.option("--done", is_flag=True, help="The run's evaluation is complete; it never changes after this.")
+@click.option(
+    "--factor",
+    default="",
+    metavar="NAME",
+    help="What the trials varied: a factor, names joined by +, or * for all factors.",
+)
+@click.option("--setting", default="", help="The test value or condition, as free text.")
+@click.option("--note", default="", help="A remark, stored with the trials.")
+@click.option("--key", help="Name of the trial. The same name counts once; one score only.")
+@click.option("--done", is_flag=True, help="Finish the run; its trials cannot change afterwards.")
 def record_command(
     study: str, run: str, scores: tuple[float, ...], factor: str, setting: str, note: str, key: str | None, done: bool
 ) -> None:
@@ -111,14 +121,14 @@ def record_command(
         if done and not trials and not row.trials and not row.scores:
             raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
         new = opened.conclude(row.id, trials) if done else opened.record(row.id, trials)
-        say(f"run {row.id}: {new} new, {_summary(opened, row.id)}{', done' if done else ''}")
+        say(f"run {row.id}: {plural(new, 'new trial')}; {_summary(opened, row.id)}{'; done' if done else ''}")
 
 
 @click.command("extend")
 @study_argument
 @click.option("--collected", multiple=True, metavar="FACTOR=DEMOS", help="New demos of a factor (or nominal=…).")
-@click.option("--ticked", is_flag=True, help="What was ticked off on the lists of `fsc sheet collect`.")
-@click.option("--as-recommended", is_flag=True, help="Exactly what the last `fsc recommend --save` recommended.")
+@click.option("--ticked", is_flag=True, help="Use the demos ticked off on the lists of `fsc sheet collect`.")
+@click.option("--as-recommended", is_flag=True, help="Use exactly what the last `fsc recommend --save` recommended.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset with the new episodes.")
 @click.option(
     "--episodes", type=click.Path(path_type=Path), help="A CSV with the new episodes, columns episode and factor."
@@ -126,7 +136,7 @@ def record_command(
 @click.option(
     "--compare",
     is_flag=True,
-    help="With --dataset or --episodes: compare with the recommendation, change nothing.",
+    help="With --dataset or --episodes: only compare with the recommendation.",
 )
 @json_option
 def extend_command(
@@ -139,14 +149,15 @@ def extend_command(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """Start the next round: the recommended demonstrations have been collected.
+    """Start the next round with the demonstrations that were collected.
 
-    Earlier runs and their scores stay; policies that the new plan shares with them are not trained again, and what an
-    earlier round left untrained waits until the new ones are done. With
-    --dataset, episodes that the study does not have yet are compared with the recommendation. What is missing, extra
-    or not usable is named, and the study continues with the episodes that exist. With --episodes, a table may list the
-    demonstrations of all rounds; those that the study has are skipped. A study with a `dataset:`, or whose
-    demonstrations have names of their own, takes no counts.
+    Earlier runs and their scores stay. Policies that the new plan shares with them are not trained again; policies that
+    earlier rounds left untrained come after the new ones.
+
+    With --dataset, the episodes that are new to the study are compared with the recommendation: missing, extra and
+    unusable ones are listed, and the study continues with the episodes that exist. With --episodes, the CSV may list
+    the demonstrations of all rounds; known ones are skipped. A study with a `dataset:` or with episode names of your
+    own takes one of these instead of counts.
 
     \b
     fsc recommend my-study --budget 100 --save
@@ -258,7 +269,7 @@ def _extend_from(
 def _say_next(opened: Study, study: str, option: str, compare: bool) -> None:
     """Say how many policies the new round has to train, and what earlier rounds left undone."""
     if compare:
-        say(f"nothing was changed; `fsc extend {study} {option}` goes on with what is there")
+        say(f"nothing was changed; `fsc extend {study} {option}` continues with these episodes")
         return
     pending = [run for run in opened.runs() if run.state == "pending"]
     before = sum(opened.round.index not in run.rounds for run in pending)
@@ -351,4 +362,4 @@ def _summary(study: Study, run_id: int) -> str:
     if not tallies:
         return "no trials yet"
     score = score_of_tallies(tallies)
-    return f"{with_interval(score.mean, score.interval)} over {score.trials} trials"
+    return f"score {with_interval(score.mean, score.interval)} over {plural(score.trials, 'trial')}"

@@ -18,16 +18,22 @@ from factored_scaling.errors import InvalidInput, hide_passwords, installs
 @click.command("serve")
 @study_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 for the whole network.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
-@click.option("--token", is_flag=True, help="Ask for a token on this machine too (others may be logged in to it).")
-@click.option("--new-token", is_flag=True, help="Make a new token; links and phones with the old one are shut out.")
-@click.option("--no-code", is_flag=True, help="Do not draw the code for a phone's camera.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
+)
+@click.option("--token", is_flag=True, help="Require a token on this machine too, where others may be logged in.")
+@click.option("--new-token", is_flag=True, help="Make a new token; links with the old one stop working.")
+@click.option("--no-code", is_flag=True, help="Do not print the QR code.")
 def serve_command(study: str, host: str, port: int, token: bool, new_token: bool, no_code: bool) -> None:
     """Serve the dashboard and the scoring page of STUDY until you press Ctrl-C.
 
-    Without options only this machine reaches it, and needs no token. On a network every visitor needs the token that is
-    part of the printed link; point a phone's camera at the code. The token stays the same from start to start, so a
-    phone goes on where it was. The connection is not encrypted: on a network you do not trust, use an SSH tunnel or a
+    By default only this machine can connect, without a token. On a network every visitor needs the token in the printed
+    link; point a phone's camera at the QR code. The token stays the same after a restart, so phones stay connected. The
+    connection is not encrypted: on a network you do not trust, use an SSH tunnel or a
     proxy that speaks HTTPS.
 
     \b

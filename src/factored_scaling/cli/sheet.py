@@ -13,6 +13,7 @@ from factored_scaling.cli.output import OutputFile
 from factored_scaling.cli.sheet_forms import FORMATS, collection_text, evaluation_text, status_entry
 from factored_scaling.cli.show import (
     json_option,
+    plural,
     print_json,
     print_table,
     print_warnings,
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 out_option = click.option(
     "--out",
     type=OutputFile(dash=True),
-    help="File to write, .html, .csv or .json; the first two in the study's folder without it. - is standard output.",
+    help="File to write: .html, .csv or .json, - for standard output. Default: .html and .csv in the study's folder.",
 )
-format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Only this form.")
+format_option = click.option("--format", "kind", type=click.Choice(FORMATS), help="Write only this format.")
 
 
 @click.group("sheet", cls=Group)
@@ -51,15 +52,15 @@ def sheet_command() -> None:
 @sheet_command.command("evaluate")
 @study_argument
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="Only these policies, by id or digest.")
-@click.option("--seed", type=click.IntRange(min=0), help="Draw order, labels and codes from this; drawn without it.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of order, labels and codes. Default: random.")
 @out_option
 @format_option
 def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: Path | None, kind: str | None) -> None:
     """Queue the trials that `scoring:` in study.yaml asks for, and print them for operators.
 
     The order is random, in blocks in which every policy has one trial. Operators see a label such as A7, not which
-    policy it is; `fsc sheet status --unblind` tells whoever starts the policies. Called again while trials are open, it
-    prints the same sheet again.
+    policy it is; `fsc sheet status --unblind` shows it to the person who starts the policies. Called again while trials
+    are open, this prints the same sheet again.
 
     \b
     fsc sheet evaluate my-study
@@ -95,13 +96,13 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
 @sheet_command.command("import")
 @study_argument
 @click.argument("sheet", type=click.Path(path_type=Path))
-@click.option("--operator", default="sheet", show_default=True, help="Whose sheet it is.")
-@click.option("--partial", is_flag=True, help="Not every trial is filled in yet; take what is there.")
+@click.option("--operator", default="sheet", show_default=True, help="Name of the operator who scored.")
+@click.option("--partial", is_flag=True, help="Import the trials that are filled in so far.")
 def import_command(study: str, sheet: Path, operator: str, partial: bool) -> None:
-    """Take in a filled-in SHEET.csv: trials with their scores, or demos ticked off.
+    """Import a filled-in SHEET.csv: trials with their scores, or demos ticked off.
 
-    A trial has a score of the rubric, or skip; ended is empty, hazard or step limit. The file is taken in whole or not
-    at all, and the same file twice changes nothing.
+    In column score, a trial has a score of the rubric or skip; column ended is empty, hazard or step limit. A sheet
+    with a mistake changes nothing. Importing the same file again changes nothing.
 
     \b
     fsc sheet import my-study evaluate-1.csv --operator ada
@@ -111,13 +112,13 @@ def import_command(study: str, sheet: Path, operator: str, partial: bool) -> Non
 
     with Target.parse(study).study() as opened:
         taken = import_sheet(opened, sheet, operator, partial)
-        things = "demos" if taken.collection else "trials"
-        say(f"{taken.new} {things} new of {taken.rows} rows")
+        noun = "new demo" if taken.collection else "new trial"
+        say(f"{plural(taken.new, noun)} in {plural(taken.rows, 'row')}")
 
 
 @sheet_command.command("status")
 @study_argument
-@click.option("--number", type=int, help="Which evaluation; the newest without it.")
+@click.option("--number", type=int, help="Number of the evaluation. Default: the latest.")
 @click.option("--unblind", is_flag=True, help="Show which policy each label is, with its mean so far.")
 @json_option
 def status_command(study: str, number: int | None, unblind: bool, as_json: bool) -> None:
@@ -158,7 +159,7 @@ def status_command(study: str, number: int | None, unblind: bool, as_json: bool)
 @sheet_command.command("undo")
 @study_argument
 @click.argument("code")
-@click.option("--operator", default="sheet", show_default=True, help="Who takes it back.")
+@click.option("--operator", default="sheet", show_default=True, help="Name of the operator who undoes it.")
 def undo_command(study: str, code: str, operator: str) -> None:
     """Undo the score or the skip of trial CODE. The entry stays in the history.
 
@@ -180,7 +181,9 @@ def undo_command(study: str, code: str, operator: str) -> None:
 
 @sheet_command.command("close")
 @study_argument
-@click.option("--early", is_flag=True, help="Leave out the trials that nobody scored; all of them, if none was.")
+@click.option(
+    "--early", is_flag=True, help="Close although trials are not scored; without any score the evaluation is dropped."
+)
 def close_command(study: str, early: bool) -> None:
     """Add the scores to the study: they become trials of their runs, which are then done.
 
@@ -207,9 +210,11 @@ def close_command(study: str, early: bool) -> None:
 
 @sheet_command.command("collect")
 @study_argument
-@click.option("--budget", type=int, metavar="K", help="Recommend K demos now and list those.")
-@click.option("--strategy", default="auto", show_default=True, help="How to spend the budget.")
-@click.option("--allocation", multiple=True, metavar="FACTOR=DEMOS", help="List these instead.")
+@click.option("--budget", type=int, metavar="K", help="List a new recommendation for K demos.")
+@click.option("--strategy", default="auto", show_default=True, help="Strategy of the recommendation.")
+@click.option(
+    "--allocation", multiple=True, metavar="FACTOR=DEMOS", help="List this allocation instead of a recommendation."
+)
 @out_option
 @format_option
 def collect_command(
@@ -217,9 +222,9 @@ def collect_command(
 ) -> None:
     """Turn an allocation into an operator's list: which value of which factor each demonstration shows.
 
-    Values come from `values:` of each factor in study.yaml: those shown least so far, or the widest gaps of a range. A
-    factor's demos stay together, and equal set-ups too. Without --budget and --allocation, it lists what the last
-    `fsc recommend --save` ordered in this round, or prints the newest list again.
+    Values come from `values:` of each factor in study.yaml: those shown least so far, or the widest gaps of a range.
+    Demos of one factor stay together, and so do equal set-ups. Without --budget and --allocation, list what the last
+    `fsc recommend --save` of this round recommended, or print the newest list again.
 
     \b
     fsc sheet collect my-study --budget 40
@@ -241,7 +246,7 @@ def collect_command(
 
 @sheet_command.command("labels")
 @study_argument
-@click.option("--out", type=OutputFile(dash=True), help="File to write; standard output without it.")
+@click.option("--out", type=OutputFile(dash=True), help="File to write. Default: standard output.")
 def labels_command(study: str, out: Path | None) -> None:
     """The episodes written on the lists, with factor and value, for `fsc label`.
 

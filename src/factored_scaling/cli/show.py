@@ -46,6 +46,11 @@ def write_out(text: str) -> None:
     click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
 
 
+def plural(count: int, noun: str) -> str:
+    """'1 trial', '20 trials'."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def print_json(data: object) -> None:
     """One JSON document; never NaN, which JSON does not have."""
     write_out(json.dumps(_without_passwords(data), indent=2, allow_nan=False) + "\n")

@@ -25,14 +25,14 @@ name: {name}
 # Order matters: it breaks ties, and `group` pairs neighbours.
 factors:
 {factors}
-# A factor may say what one more demonstration costs and how many to collect at most:
+# Optional, per factor: the cost of one more demonstration, the most and the fewest to collect:
 #   camera_pose: {{demos: 30, cost: 3, cap: 40, minimum: 0}}
 
 {settings}{more}"""
 
 # optional settings for a study of your own demonstrations
 OWN = """
-# What `fsc run` starts for every policy. Without it train them your way, and `fsc record` or `fsc import` the scores:
+# What `fsc run` starts for every policy. Without it, train them yourself and `fsc record` or `fsc import` the scores:
 #   policy: {steps: 20000}
 #   trainer:
 #     command: python train.py {episodes_file} {policy.steps} {seed} {folder}
@@ -41,16 +41,16 @@ OWN = """
 
 # what a study of a real robot's recordings also says; `fsc run` and `fsc sheet` do with these defaults
 ROBOT = """
-# A factor may also say what demonstrations show, and what trials show that no demonstration does:
+# Optional, per factor: values to show in demonstrations, and held-out values for trials:
 #   lighting: {demos: 30, values: [ceiling, desk lamp], test_values: [red lamp]}
 
-# What trains the policies; without it, our own diffusion policy does:
+# What trains the policies. Default: the built-in diffusion policy.
 #   trainer: {kind: lerobot, python: /path/to/lerobot/bin/python}
 #   trainer: {command: "python train.py {episodes_file} {folder}"}
-# What it should build:
+# Settings of the policy:
 #   policy: {updates: 20000}
 
-# How people score trials, by `success`, `fold-towel`, `mouse-in-drawer` or levels of your own:
+# How people score trials: rubric `success`, `fold-towel`, `mouse-in-drawer`, or your own levels:
 #   scoring: {rubric: success, combinations: 10, repeats: 2}
 """
 
@@ -58,26 +58,30 @@ ROBOT = """
 @click.command("init")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--factor", "factors", multiple=True, metavar="NAME=DEMOS", help="A factor and its demos; once per factor."
+    "--factor",
+    "factors",
+    multiple=True,
+    metavar="NAME=DEMOS",
+    help="A factor and its number of demos. Repeat for each factor.",
 )
 @click.option("--nominal", default=0, show_default=True, help="Demonstrations that vary nothing.")
 @click.option(
-    "--dataset", type=click.Path(path_type=Path), help="A labelled LeRobot dataset: factors and demos from it."
+    "--dataset", type=click.Path(path_type=Path), help="Take factors and demos from this labelled LeRobot dataset."
 )
 @click.option(
     "--episodes",
     type=click.Path(path_type=Path),
-    help="A CSV of your demonstrations, columns episode and factor: factors and demos from it.",
+    help="Take factors and demos from this CSV with columns episode and factor.",
 )
-@click.option("--leave-out", is_flag=True, help="With --dataset: begin without episodes that have no usable label.")
+@click.option("--leave-out", is_flag=True, help="With --dataset: leave out episodes that have no usable label.")
 @click.option(
     "--construction",
     type=click.Choice(CONSTRUCTIONS),
-    help="Which policies to train; group by default, and one for two factors, which a group would not tell apart.",
+    help="Which policies to train. Default: group; one for two factors, which a group cannot distinguish.",
 )
-@click.option("--points", default=4, show_default=True, help="Policies per curve; not for screen.")
+@click.option("--points", default=4, show_default=True, help="Policies per curve; not with screen.")
 @click.option("--seeds", default=1, show_default=True, help="Training seeds per policy.")
-@click.option("--name", help="The study's name; the folder's by default.")
+@click.option("--name", help="Name of the study. Default: the folder's name.")
 def init_command(
     folder: Path,
     factors: tuple[str, ...],
@@ -90,10 +94,10 @@ def init_command(
     seeds: int,
     name: str | None,
 ) -> None:
-    """Start a study in FOLDER: a commented study.yaml, and a record that later commands append to.
+    """Start a study in FOLDER: write a commented study.yaml, and create a record that later commands append to.
 
-    Without --factor, --episodes and --dataset the file holds four example factors to replace. Then, and with --dataset,
-    the record is made on first use, so that the file can be edited before.
+    Without --factor, --episodes and --dataset the file holds four example factors to replace. In that case, and with
+    --dataset, the record is created on first use, so you can edit the file first.
 
     \b
     fsc init fold-towel --factor camera_pose=30 --factor lighting=30 --factor table_texture=20

@@ -163,9 +163,9 @@ class Target:
 
         mixed = mixed_settings(found.spec, [run for run in found.record.runs if run.trials or run.scores])
         if mixed:
-            say(f"warning: {mixed}; their scores count as if nothing had", err=True)
+            say(f"warning: {mixed}; their scores are used all the same", err=True)
         if unfinished and not partial:
-            say(f"warning: {_left_out([run.id for run in unfinished])}", err=True)
+            say(f"warning: {left_out([run.id for run in unfinished])}", err=True)
         return found
 
 
@@ -208,11 +208,11 @@ def planned_anew(study: Study) -> None:
 
     gone = study.replan()
     if gone:
-        text = f"{listed(gone)} of the plan before {'is' if len(gone) == 1 else 'are'} removed, without scores"
-        say(f"study.yaml has changed: {text}", err=True)
+        say(f"study.yaml has changed: removed {listed(gone)} of the earlier plan, which had no scores", err=True)
 
 
-def _left_out(ids: list[int]) -> str:
+def left_out(ids: list[int]) -> str:
+    """A sentence about runs whose scores are not used because they are not finished."""
     from factored_scaling.runner.queue import listed
 
     if len(ids) == 1:

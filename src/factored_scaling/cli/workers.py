@@ -25,12 +25,12 @@ MOST_SHOWN = 24  # runs at work that --watch shows
 
 @click.command("stop")
 @study_argument
-@click.option("--now", is_flag=True, help="At the next safe point: runs are given back and go on from there later.")
-@click.option("--cancel", is_flag=True, help="Also cancel the jobs of the scheduler, those that wait included.")
+@click.option("--now", is_flag=True, help="Stop at the next safe point; interrupted runs continue later.")
+@click.option("--cancel", is_flag=True, help="Also cancel the jobs of the scheduler, including queued ones.")
 def stop_command(study: str, now: bool, cancel: bool) -> None:
-    """End the study's workers, on this machine and on others, after the runs that they have.
+    """Stop the study's workers, on this machine and on others, after their current runs.
 
-    `fsc run` starts workers again; runs that were given back go on from their resume points.
+    `fsc run` starts workers again; interrupted runs continue from their last checkpoint.
 
     \b
     fsc stop my-study
@@ -42,14 +42,14 @@ def stop_command(study: str, now: bool, cancel: bool) -> None:
         running = sum(run.state == "running" for run in opened.store.outline(opened.id))
     runs = "1 run is" if running == 1 else f"{running} runs are"
     if not running:
-        say("no run is under way; workers end")
+        say("no run is in progress; workers stop")
     elif now or cancel:
-        say(f"{runs} under way; workers give them back at the next safe point and end")
+        say(f"{runs} in progress; workers stop at the next safe point")
     else:
-        say(f"{runs} under way; workers end after them (`fsc stop {study} --now` does not wait)")
+        say(f"{runs} in progress; workers stop after that (`fsc stop {study} --now` does not wait)")
     for job in cancelled:
         say(f"cancelled: {job}")
-    say(f"`fsc run {study}` goes on from there")
+    say(f"`fsc run {study}` continues from there")
 
 
 def watch(study: Study, folder: Path) -> None:
@@ -137,7 +137,7 @@ def work_lines(study: Study, folder: Path, runs: Sequence[RunRow]) -> list[str]:
     submissions = _submissions(study) if running else []
     for run in running:
         since = duration_words(now - run.started) if run.started is not None and now > run.started else "0 s"
-        state = f"for {since}" if is_alive(run, now) else "no heartbeat any more, its run comes back"
+        state = f"for {since}" if is_alive(run, now) else "no heartbeat, another worker takes over"
         own, job = run_folder(folder, run.digest) / "log.txt", job_log(run.worker, submissions)
         logs = [f"log: {own}"] * own.exists() + [f"job: {job}"] * bool(job)
         where = f"; {', '.join(logs)}" if logs else ""

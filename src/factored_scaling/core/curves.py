@@ -77,10 +77,13 @@ def fit_power_law(points: CurvePoints) -> Curve:
     have = sorted({n for n in points.n if n + base > 0})
     if len(have) < 2:
         less = 0 if base > 0 else size // 2
+        missing = [n for n in (less, size) if n not in have][: 2 - len(have)]
         raise NotEnoughData(
             f"the curve of {label} needs scores at two or more sizes n{'' if base else ' above 0'}"
-            + (f", has only {have}" if have else ", has none"),
-            hint=f"measure for example n = {less} and n = {size}" if less + base > 0 else "collect more demos first",
+            + (f"; there is only n = {have[0]}" if have else "; there are none"),
+            hint=f"measure {' and '.join(f'n = {n}' for n in missing)}"
+            if less + base > 0
+            else "collect more demos first",
         )
     log_a, b, exponent = _least_squares(sizes, np.log(failures), keep)
     return Curve(points.combination, float(log_a[0]), float(b[0]), float(exponent[0]), points)

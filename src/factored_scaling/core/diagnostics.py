@@ -1,4 +1,4 @@
-"""What a person should know about a fitted curve before believing it, each point in one plain sentence."""
+"""Checks of a fitted curve, each reported in one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_SCATTER = 0.001  # in score; less is rounding
 
 @dataclass(frozen=True, slots=True)
 class BackTest:
-    """The largest n predicted from the others: what an extrapolation of this curve would have been worth."""
+    """The score at the largest n, predicted from the smaller ones, and measured."""
 
     n: int
     predicted: float
@@ -43,7 +43,7 @@ class Diagnosis:
 
 
 def diagnose(curve: Curve, budget: int) -> Diagnosis:
-    """Look at one curve as a careful colleague would, for a budget of `budget` demonstrations."""
+    """Check one curve for a budget of `budget` demonstrations."""
     points, base = curve.points, curve.combination.base
     residuals = tuple(s - curve.at(n) if n + base > 0 else 0.0 for n, s in zip(points.n, points.score, strict=True))
     test = back_test(curve)
@@ -70,7 +70,7 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
         flags.append(
             Flag(
                 "falling",
-                f"Scores of {label} fall by {fall:.0%} as demos are added; taken as flat, worth a second seed.",
+                f"Scores of {label} fall by {fall:.0%} as demos are added, so the curve is flat; train a second seed.",
             )
         )
     elif curve.b == 0.0:
@@ -89,7 +89,7 @@ def _flags(curve: Curve, budget: int, residuals: tuple[float, ...], test: BackTe
             Flag(
                 "far",
                 f"{budget} more demos is {budget / size:.1f} times the {size} that the curve of {label} was fitted on; "
-                "read its prediction as a direction, not a number.",
+                "treat its prediction as a rough extrapolation.",
             )
         )
     scatter = (sum(r * r for r in residuals) / max(1, len(residuals) - 2)) ** 0.5

@@ -88,7 +88,8 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
 def whole_cell(cell: str, where: str) -> int:
     """A whole number of at least 0."""
     if not _WHOLE.fullmatch(cell) or len(cell) > 15:
-        raise InvalidInput(f"expected a whole number, not {shown(cell)}", where=where)
+        least = " of at least 0" if _WHOLE.fullmatch(cell.removeprefix("-")) and cell.startswith("-") else ""
+        raise InvalidInput(f"expected a whole number{least}, not {shown(cell)}", where=where)
     return int(cell)
 
 

@@ -1,4 +1,4 @@
-"""Act now, or measure more? What every possible measurement is expected to add to the success in the end.
+"""The value of measuring more: how much success each possible measurement is expected to add.
 
 Every posterior sample is taken as the truth in turn. A measurement is simulated there, with its trials and training
 noise. The lead of each allocation over the current choice is regressed on the simulated measurements over all samples,
@@ -34,7 +34,7 @@ _MOST_AGAIN = 3  # measured policies that are looked at for more trials or anoth
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that could be done next. `demos` are the training sets, `seed` the training seed it asks for."""
+    """One possible measurement. `demos` are the training sets, `seed` the training seed."""
 
     kind: str  # "train", "evaluate" or "seed"
     demos: tuple[dict[str, int], ...]
@@ -43,9 +43,9 @@ class Step:
     trials: int
     # in units of the budget
     cost: float
-    # success that it is expected to add in the end, its own cost taken from the budget
+    # expected added success after collecting, with the step's cost subtracted from the budget
     gain: float
-    # what it must add to be worth doing
+    # threshold: the gain at which the step is worth doing
     needed: float
     # whether the estimate exceeded perfect information and was limited to that: then `gain` ranks no steps
     limited: bool = False
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Advice:
-    """What acting now gives, what every step would add, and which to take (None: act now)."""
+    """The recommendation without further measurements, and the value of every possible measurement."""
 
     budget: int
     allocation: dict[str, int]
@@ -67,7 +67,7 @@ class Advice:
 
     @property
     def best(self) -> Step | None:
-        """The step that adds most beyond what it must, if any does."""
+        """The step with the largest gain above its threshold; None where no step reaches it."""
         chosen = max(self.steps, key=lambda step: step.gain - step.needed, default=None)
         return chosen if chosen is not None and chosen.gain > chosen.needed else None
 
@@ -93,12 +93,11 @@ def advise(
     worth: float | None = None,
     seed: int = 0,
 ) -> Advice:
-    """Weigh acting now against every single measurement, and against the next few policies together.
+    """Compare acting now with every possible measurement, and with training the next few policies together.
 
-    `trials` is what a new policy is measured with, over all factors; by default as many as those before. Training a
-    policy costs `policy_cost` and each trial `trial_cost`, in units of the budget: what is spent on measuring cannot be
-    spent on demonstrations. `worth` is what each policy or look must add; by default 0.1 points of success, or anything
-    at all where costs are given.
+    `trials` is the number of trials of a new policy over all factors; by default the median of the measured policies.
+    Training a policy costs `policy_cost` and each trial `trial_cost`, in units of the budget, which are then missing
+    for demonstrations. `worth` is the success that each policy must add: by default 0.001, or 0 with costs.
     """
     budget = check_budget(budget)
     if worth is None:

@@ -35,11 +35,11 @@ def identifiability_warnings(
         ]
         if len({tuple(row) for row in data.demos.tolist()}) == 1:
             text = "only one training set was measured, which shows what fails but not what helps"
-            found.append(f"{text}; policies trained without some factors would (`fsc next`)")
+            found.append(f"{text}; also measure policies trained without some factors (`fsc next`)")
     extra, current = sum(allocation.values()), posterior.spec.total
     if extra > FAR * current:
         text = f"the allocation is {extra / current:,.0f} times the current demos, far beyond anything measured"
-        found.append(f"{text}; read it as a direction")
+        found.append(f"{text}; treat the prediction as a rough extrapolation")
     unknown = int((data.trials == 0).sum())
     if unknown:
         whose = "1 score has" if unknown == 1 else f"{unknown} scores have"
@@ -73,7 +73,7 @@ def _one_sided(data: Observations, split: str) -> list[str]:
         return []
     if data.score[0] == 0:
         text = f"no trial succeeded, so the factors cannot be compared{split}"
-        return [f"{text}; first find out why the policy fails everywhere"]
+        return [f"{text}; find out first why the policy fails everywhere"]
     if data.score[0] == 1:
         return [f"every trial succeeded, so there is nothing left to gain{split}"]
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -60,10 +60,10 @@ class Posterior:
     """
 
     spec: StudySpec
-    observations: Observations
-    parameters: Parameters
-    mixture: PriorMixture
-    raw: Floats
+    observations: Observations = field(repr=False)
+    parameters: Parameters = field(repr=False)
+    mixture: PriorMixture = field(repr=False)
+    raw: Floats = field(repr=False)
 
     @property
     def n_samples(self) -> int:

@@ -67,24 +67,24 @@ class CurveReport:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """How many demonstrations of each factor to collect next, and what that rests on."""
+    """How many demonstrations of each factor to collect next, with predictions and warnings."""
 
     budget: int
     strategy: str
     fit: str
-    curves: tuple[CurveReport, ...]
+    curves: tuple[CurveReport, ...] = field(repr=False)
     allocation: dict[str, int]
     warnings: tuple[str, ...]
     # the part of the budget that caps or costs left unspent
     left: float = 0.0
     # predictions of the response model for this allocation and its alternatives; None with `fit="power-law"`
-    summary: ModelSummary | None = None
-    # what `auto` came to on power-law curves
+    summary: ModelSummary | None = field(default=None, repr=False)
+    # the rule that `auto` chose on power-law curves
     chosen: str | None = None
 
     @property
     def sentence(self) -> str:
-        """What to collect and its predicted success; every number in it is in `to_mapping()` too."""
+        """What to collect and its predicted success, as text."""
         return self.say("Collect")
 
     def say(self, verb: str) -> str:
@@ -172,9 +172,9 @@ def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tu
 
 
 class FittedCurves:
-    """The paper's curves of a study: fitted when first asked for, refitted once, reported once per budget.
+    """The paper's curves of a study. Fits, refits and reports are computed on first use and cached.
 
-    NotEnoughData, from everything but the constructor, where a combination has too few scores.
+    Every property raises NotEnoughData where a combination has too few scores.
     """
 
     def __init__(self, spec: StudySpec, results: Results, seed: int = 0) -> None:
@@ -190,7 +190,7 @@ class FittedCurves:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the curves leave out."""
+        """Warnings about points that the curves leave out."""
         return self._fit[1]
 
     @cached_property
@@ -250,13 +250,15 @@ def recommend(
 ) -> Recommendation:
     """Split `budget` demonstrations over the factors.
 
-    `auto` takes the allocation with the largest expected success under the response model, or an equal split where that
-    is not likely enough to match one; with `fit="power-law"` it chooses between `top` and `all` by how clearly the best
-    combination stands out. `top`, `top-half` and `all` follow the paper's curves (`fit="power-law"`, their default) or
-    the response model's gain of each combination. `equal`, `greedy`, `cubed-failure` and `remix` (with its `weights`)
-    are the baselines. A name that another package registered, `package.module:function` and a function of a
-    `StrategyInput` work as well. With costs, the budget counts cost units. `proxy` holds offline scores for the
-    response model; `posterior` and `curves` are ones that were fitted to these results before.
+    `auto` takes the allocation with the largest expected success under the response model if it is at least 60% likely
+    to match or beat an equal split, else an equal split. With `fit="power-law"` it takes `top` if the best combination
+    is the steepest with a probability of at least 80%, else `all`. `top`, `top-half` and `all` follow the paper's
+    curves (`fit="power-law"`, their default) or the response model's gain of each combination. `equal`, `greedy`,
+    `cubed-failure` and `remix` (with its `weights`) are the baselines. A strategy may also be a name that another
+    package registered, `package.module:function`, or a function of a `StrategyInput`.
+
+    With costs, the budget counts cost units. `proxy` holds proxy scores for the response model. `posterior` and
+    `curves` reuse earlier fits to the same results.
     """
     budget = check_budget(budget)
     rule = None
@@ -308,7 +310,7 @@ def recommend(
 
 
 def default_fit(strategy: str) -> str:
-    """What a strategy follows unless the caller says otherwise."""
+    """The default `fit` of a strategy."""
     return RESPONSE_MODEL if strategy == "auto" else POWER_LAW
 
 

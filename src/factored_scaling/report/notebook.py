@@ -1,4 +1,4 @@
-"""Answers in a notebook: small HTML tables, and plots on matplotlib axes that the caller may go on with."""
+"""Answers in a notebook: small HTML tables, and plots on matplotlib axes that the caller can modify."""
 
 from __future__ import annotations
 

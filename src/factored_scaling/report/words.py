@@ -83,7 +83,7 @@ def strategy_words(recommendation: Recommendation, compared: Comparison | None =
 
     `compared` is the response model's view of an allocation that it did not choose.
     """
-    text = f"{recommendation.budget} in all: {meaning(recommendation)}. {decided_by(recommendation)}"
+    text = f"Budget {recommendation.budget}: {meaning(recommendation)}. {decided_by(recommendation)}"
     summary = recommendation.summary
     if summary is None:
         return text if compared is None else f"{text} {comparison_sentence(compared)}"
@@ -104,8 +104,10 @@ def decided_by(recommendation: Recommendation) -> str:
     if recommendation.fit == RESPONSE_MODEL:
         return "Decided by the response model."
     if follows_curves(recommendation):
-        return "Decided by the paper's curves; each has a fit of its own, so their current success differs."
-    return "Decided by the rule alone, without a prediction."
+        return (
+            "Decided by the paper's curves. Each curve is fitted alone, so their values of the current success differ."
+        )
+    return "Decided by this rule, which predicts no success."
 
 
 def allocation_words(spec: StudySpec, recommendation: Recommendation) -> str:

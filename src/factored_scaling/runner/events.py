@@ -10,7 +10,7 @@ Stage = Literal["prepare", "train", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Workers start. `done` of `total` runs are done; `resumed` are runs that were begun before."""
+    """Workers start. `done` of `total` runs are done; `resumed` are runs with an earlier attempt."""
 
     done: int
     total: int
@@ -31,7 +31,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """A run left its worker. "retry": it failed and is tried again; "trained": it waits for people's trials."""
+    """A worker ended its run. "retry": it failed and will be retried; "trained": people score it later."""
 
     run: int
     state: Literal["done", "trained", "failed", "retry"]
@@ -40,14 +40,14 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something that a person should know before reading the results."""
+    """A warning about the results."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Workers have ended: no run is left for them, or the user stopped them."""
+    """Workers have stopped, because no run is left or because the user stopped them."""
 
     stopped: bool
 

@@ -1,4 +1,4 @@
-"""A function of a run as a backend: it trains and measures in one call."""
+"""Use a function as a backend: it trains and measures a run in one call."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ class FunctionBackend:
         outcome = self._function(Run(context.run_id, run, dict(context.demos), 0))
         trials, means = read_outcome(outcome, self._spec)
         if not trials and not means:
-            raise InvalidInput("the function returned no score and no trial", where=f"run {context.run_id}")
+            raise InvalidInput("the function returned no scores", where=f"run {context.run_id}")
         yield from trials
         yield from means

@@ -1,4 +1,4 @@
-"""The runs of a study as workers see them: leased, kept alive by heartbeats, measured, finished."""
+"""The run queue of a study: lease runs, send heartbeats, record trials, finish."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB_ID = "FSC_JOB_ID"  # variable: the scheduler's job that a worker belongs to
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was asked for: train on `episodes` with `seed`, measure, and tell the study under `id`."""
+    """A run to carry out: train on `episodes` with `seed`, measure, and pass `id` and the scores to `tell`."""
 
     id: int
     spec: RunSpec
@@ -44,12 +44,12 @@ class Run:
 
 
 class RunQueue:
-    """The runs of one study in a store. Several processes may hold it; none takes a run that another one has.
+    """The runs of one study in a store. Several processes may use it; a run is leased to one of them at a time.
 
-    Calls about a run that this object asked for (`ask`, `take`) are made under its lease: once somebody else has taken
-    the run, they raise LeaseLost, however often they are repeated, until the run is asked for again. Calls about a run
-    that this object never asked for, or whose lease it ended itself by `tell`, `conclude`, `finish` or `trained`, are
-    made by hand: a person decides, and whoever works on the run loses it.
+    Calls about a run that this object leased (with `ask` or `take`) need the lease: once another worker has taken the
+    run, they raise LeaseLost until this object leases the run again. Calls about a run that this object never leased,
+    or whose lease it ended by `tell`, `conclude`, `finish` or `trained`, count as made by a person: they always apply,
+    and a worker on the run loses its lease.
     """
 
     def __init__(self, store: Store, id_: int) -> None:
@@ -81,10 +81,10 @@ class RunQueue:
     def ask(
         self, count: int = 1, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
     ) -> list[Run]:
-        """Take up to `count` pending runs, of the latest round first.
+        """Lease up to `count` pending runs, of the latest round first.
 
-        Nobody else gets them until the lease ends without a heartbeat. With `stage="train"` only those that are not
-        trained yet, with `stage="evaluate"` only those that somebody trained and handed over.
+        No other worker gets them until the lease ends without a heartbeat. `stage="train"` limits this to runs that are
+        not trained yet, `stage="evaluate"` to runs whose policy was trained and handed over.
         """
         taken = []
         for _ in range(count):
@@ -97,7 +97,7 @@ class RunQueue:
     def take(
         self, run_id: int, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
     ) -> Run:
-        """Take one particular run. `stage` is as in `ask`."""
+        """Lease one particular run. `stage` is as in `ask`."""
         row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id, stage=stage)
         if row is None:
             state = self.store.run(run_id).state
@@ -108,14 +108,14 @@ class RunQueue:
         return self._taken(row)
 
     def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
-        """Say that a run is still being worked on."""
+        """Extend the lease of a run to `lease_seconds` from now."""
         self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
 
     def tell(self, run_id: int, outcome: Outcome, policy: str | None = None) -> Result | None:
-        """Record a run's whole outcome and finish it, whether it was asked for or not. `policy` is as in `record`."""
+        """Record the outcome of a run and finish it, with or without a lease. `policy` is as in `record`."""
         trials, means = read_outcome(outcome, self.spec)
         if not trials and not means:
-            raise InvalidInput("the outcome holds no score and no trial", where=f"run {run_id}")
+            raise InvalidInput("the outcome has no scores", where=f"run {run_id}")
         self.conclude(run_id, trials, means, policy=policy)
         return result_of(trials) if trials else None
 
@@ -128,53 +128,52 @@ class RunQueue:
         waits: bool = False,
         policy: str | None = None,
     ) -> int:
-        """Record results and documents of a run and finish it, all or nothing; returns how many results were new.
+        """Record results and documents of a run and finish it in one transaction; returns the number of new results.
 
-        With `waits` the run is trained instead of done: its results come later, from people. `policy` is as in
-        `record`.
+        With `waits` the run becomes `trained` instead of `done`: people score it later. `policy` is as in `record`.
         """
         self._check_trials(trials)
         token = self._tokens.get(run_id)
         new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
-        self._tokens.pop(run_id, None)  # not before: a call that failed may be repeated, and is no person's
+        self._tokens.pop(run_id, None)  # only now: a failed call may be repeated under the same lease
         return new
 
     def record(self, run_id: int, trials: Sequence[Trial], policy: str | None = None) -> int:
-        """Append trials to a run that is not finished yet; returns how many were new.
+        """Append trials to a run that is not finished yet; returns the number of new trials.
 
-        Who asked for the run may name the trained `policy`, by a digest of its weights or any other text. What earlier
-        attempts recorded of a policy of another name is removed: one run never holds trials of two policies.
+        The worker that holds the lease may name the trained `policy`, by a digest of its weights or any other text.
+        Trials of a policy with another name, from earlier attempts, are removed: a run has trials of one policy only.
         """
         self._check_trials(trials)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
 
     def finish(self, run_id: int) -> None:
-        """Say that the run's evaluation is complete; it never changes after this."""
+        """Finish a run: its evaluation is complete and cannot change any more."""
         self.conclude(run_id)
 
     def fail(self, run_id: int, reason: str, *, trains_anew: bool = False) -> None:
-        """End the run in an error; the reason is kept. With `trains_anew` its policy and the trials of it are lost."""
+        """Mark the run as failed and store the reason. `trains_anew` discards its policy and that policy's trials."""
         self.store.fail(run_id, self._token(run_id), reason, trains_anew=trains_anew)
 
     def release(self, run_id: int) -> None:
-        """Give a run back unfinished, for anyone to take; its trials stay."""
+        """Return a run to the queue unfinished; its trials stay."""
         self.store.release(run_id, self._token(run_id))
 
     def hand_over(self, run_id: int, policy: str) -> None:
-        """Give a run back with its policy trained, for a worker that evaluates; `policy` is as in `record`."""
+        """Return a run to the queue with its policy trained, for an evaluator; `policy` is as in `record`."""
         self.store.hand_over(run_id, self._token(run_id), policy)
 
     def trained(self, run_id: int) -> None:
-        """Say that the run's policy is trained and waits for trials, which are recorded later."""
+        """Mark the run as trained: its trials are recorded later."""
         self.conclude(run_id, waits=True)
 
     def request_stop(self, mode: StopMode | None) -> None:
-        """Ask all workers of the study to end; None takes the request back."""
+        """Ask all workers of the study to stop; None withdraws the request."""
         if mode is not None or self.stop_requested() is not None:
             self.store.put_document(self.id, STOP, "request", {"mode": mode})
 
     def stop_requested(self) -> StopMode | None:
-        """Whether workers are asked to end: after the runs that they have ("drain"), or at a safe point ("now")."""
+        """Whether workers are asked to stop: after their current runs ("drain"), or at a safe point ("now")."""
         found = self.store.document(self.id, STOP, "request")
         return None if found is None else found["mode"]
 
@@ -190,7 +189,7 @@ class RunQueue:
 
     def _token(self, run_id: int) -> int:
         if run_id not in self._tokens:
-            raise LeaseLost(f"run {run_id} was not asked for by this study object", hint="call ask() or take() first")
+            raise LeaseLost(f"run {run_id} was not taken by this Study object", hint="call ask() or take() first")
         return self._tokens[run_id]
 
 

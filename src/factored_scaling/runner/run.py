@@ -1,4 +1,4 @@
-"""Carrying out a study's pending runs: settings are checked, workers started, and what became of the runs returned."""
+"""Carry out a study's pending runs: check the settings, start workers, and return the state of the runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
-MIXED = "curves may mix what does not belong together"
+MIXED = "curves may mix runs that are not comparable"
 _LOGGER = logging.getLogger("factored_scaling")
 
 
@@ -30,20 +30,20 @@ class RunSummary:
     trained: tuple[int, ...]
     failed: tuple[int, ...]
     pending: tuple[int, ...]
-    # those of `failed` that failed before this work began
+    # the part of `failed` that had failed before
     failed_before: tuple[int, ...]
     # reasons of the failures, by id
     errors: Mapping[int, str]
-    # by the user, before all runs were done
+    # whether the user stopped it before all runs were done
     stopped: bool = False
-    # workers go on elsewhere, although nobody follows them any more
+    # whether workers keep running on a cluster
     detached: bool = False
 
     def raise_for_failures(self) -> None:
         """Raise RunFailed when runs have failed."""
         if self.failed:
             what = f"{listed(self.failed)} failed, the first: {self.errors[self.failed[0]]}"
-            raise RunFailed(what, hint="`retry_failed=True` tries again once the reason is gone")
+            raise RunFailed(what, hint="fix the cause and call run(retry_failed=True)")
 
 
 def run_study(
@@ -158,12 +158,12 @@ def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> No
 
 
 def _mixed(queue: RunQueue) -> list[str]:
-    """Runs from before a change of study.yaml are carried out too, beside those that the change made."""
+    """A warning where some runs were planned before a change of study.yaml."""
     runs = queue.runs()
     mixed = mixed_settings(queue.spec, runs)
     if not mixed or not any(run.state == "pending" for run in runs):
         return []
-    return [f"{mixed}; they stay as they were planned; a new study leaves them behind; {MIXED}"]
+    return [f"{mixed}; those runs keep the old settings, so {MIXED}; start a new study to avoid this"]
 
 
 def _changed(queue: RunQueue, backend: Backend) -> list[str]:

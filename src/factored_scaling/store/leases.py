@@ -167,7 +167,7 @@ def require_lease(row: Row[Any], token: int) -> None:
 def lost(row: Row[Any]) -> LeaseLost:
     """The error for a worker that no longer holds the run."""
     now = f"{row.worker} works on it now" if row.state == "running" else f"it is {row.state} now"
-    return LeaseLost(f"run {row.id} was taken away: {now}", hint="drop this work and lease another run")
+    return LeaseLost(f"run {row.id} was taken away: {now}", hint="discard this work and ask for another run")
 
 
 def _free(connection: Connection, now: float, study: int, run_id: int | None, stage: Stage | None) -> Row[Any] | None:

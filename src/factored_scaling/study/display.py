@@ -1,4 +1,4 @@
-"""A study for people: a line, a small table for notebooks, a data frame, and how two specs differ."""
+"""Views of a study: one line, an HTML table, a data frame, and the differences of two specs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def describe(study: Study) -> str:
-    """Name, place, round and the states of all runs, in a line."""
+    """Name, place, round and the number of runs in each state, as one line."""
     round_, states = study.round, Counter(run.state for run in study.store.outline(study.id))
     runs = ", ".join(f"{count} {state}" for state, count in states.items()) or "none planned"
     return f"{round_.spec.name!r} in {study.store.place}: round {round_.index}, runs: {runs}"
 
 
 def study_html(study: Study) -> str:
-    """A small table for notebooks: the demonstrations of each factor, and how far the runs are."""
+    """HTML table for notebooks: the demonstrations of each factor, and the state of the runs."""
     from factored_scaling.report.notebook import html_table
 
     spec = study.spec
@@ -43,9 +43,9 @@ def to_frame(names: Sequence[str], measured: Iterable[tuple[RunRow, Sequence[Row
         raise FscError("to_frame needs pandas, which is not installed", hint="`pip install pandas`") from None
     records: list[dict[str, Any]] = []
     for run, rows in measured:
-        known = {"run": run.id, "round": run.rounds[-1], "state": run.state, "seed": run.seed}
-        known |= {f"demos:{name}": run.demos[name] for name in names}
-        records += [known | _cells(row) for row in rows] or [known]
+        columns_of_run = {"run": run.id, "round": run.rounds[-1], "state": run.state, "seed": run.seed}
+        columns_of_run |= {f"demos:{name}": run.demos[name] for name in names}
+        records += [columns_of_run | _cells(row) for row in rows] or [columns_of_run]
     columns = ["run", "round", "state", "seed", *(f"demos:{name}" for name in names)]
     frame = pandas.DataFrame(records, columns=[*columns, "factor", "score", "trials", "low", "high"])
     return frame.astype({"factor": "string", "trials": "Int64", **dict.fromkeys(("score", "low", "high"), "float64")})
@@ -66,11 +66,11 @@ def _cells(row: Row) -> dict[str, Any]:
 
 
 def differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """What `after` declares otherwise than `before`, factor by factor and key by key."""
+    """The differences between two specs, one entry per factor or key."""
     old, new = before.to_mapping(), after.to_mapping()
     for data in (old, new):
         data |= {f"factors.{name}": value for name, value in data.pop("factors").items()}
     changed = [key for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)]
     if not changed and before.names != after.names:
-        return [f"order of factors: {', '.join(before.names)} there"]
-    return [f"{key}: {old.get(key, 'not set')} there, {new.get(key, 'not set')} here" for key in changed]
+        return [f"order of factors: {', '.join(before.names)} in the study"]
+    return [f"{key}: {old.get(key, 'not set')} in the study, {new.get(key, 'not set')} given" for key in changed]

@@ -1,4 +1,4 @@
-"""Measured means as rows of a file and as rows of results, and the runs that they belong to."""
+"""Measured means: from rows of a file to the runs that they belong to, and from runs to rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from factored_scaling.store import RunRow
 def measured(
     spec: StudySpec, dataset: Dataset, results: Results, source: str
 ) -> list[tuple[PlannedRun, list[Measurement]]]:
-    """The runs that rows belong to, and what the rows say of each."""
-    told: dict[tuple[tuple[int, ...], int], list[Measurement]] = {}
+    """The run that each row belongs to, with the measurements of its rows."""
+    by_run: dict[tuple[tuple[int, ...], int], list[Measurement]] = {}
     for index, row, demos in distinct(spec, results):
         try:
             measurement = Measurement(row.score, row.trials, row.factor, f"{source}:{index + 1}")
         except InvalidInput as error:
             raise error.at(f"{source}: {row.place}") from None
-        told.setdefault((demos, row.seed or 0), []).append(measurement)
-    wanted = [(dict(zip(spec.names, demos, strict=True)), seed) for demos, seed in told]
+        by_run.setdefault((demos, row.seed or 0), []).append(measurement)
+    wanted = [(dict(zip(spec.names, demos, strict=True)), seed) for demos, seed in by_run]
     specs = run_specs(spec, dataset, wanted)
     runs = [PlannedRun(run, demos, ()) for run, (demos, _) in zip(specs, wanted, strict=True)]
-    return list(zip(runs, told.values(), strict=True))
+    return list(zip(runs, by_run.values(), strict=True))
 
 
 def means_of(tallies: Iterable[Tally]) -> list[Measurement]:
@@ -40,44 +40,47 @@ def means_of(tallies: Iterable[Tally]) -> list[Measurement]:
 
 
 def by_training_set(runs: Iterable[RunRow]) -> Callable[[PlannedRun], list[RunRow]]:
-    """Finds those of the runs that have the counts, seed and settings of a planned one.
+    """A function that returns the runs with the counts, seed and settings of a planned run.
 
-    After another round their episodes may be others.
+    Their episodes may differ, because a later round draws from more demonstrations.
     """
-    known: dict[tuple[frozenset[tuple[str, int]], int], list[RunRow]] = {}
+    groups: dict[tuple[frozenset[tuple[str, int]], int], list[RunRow]] = {}
     for row in runs:
-        known.setdefault((frozenset(row.demos.items()), row.seed), []).append(row)
+        groups.setdefault((frozenset(row.demos.items()), row.seed), []).append(row)
 
-    def alike(run: PlannedRun) -> list[RunRow]:
-        near = known.get((frozenset(run.demos.items()), run.spec.seed), [])
-        return [row for row in near if row.settings == run.spec.settings]
+    def candidates(run: PlannedRun) -> list[RunRow]:
+        group = groups.get((frozenset(run.demos.items()), run.spec.seed), [])
+        return [row for row in group if row.settings == run.spec.settings]
 
-    return alike
+    return candidates
 
 
 def matching_run(
-    run: PlannedRun, told: Sequence[Measurement], runs: Sequence[RunRow], known: Mapping[int, Sequence[Measurement]]
+    run: PlannedRun, rows: Sequence[Measurement], runs: Sequence[RunRow], stored: Mapping[int, Sequence[Measurement]]
 ) -> PlannedRun | RunRow:
-    """Which of the runs that are alike rows with these demonstrations are about, or `run` where there is none.
+    """The candidate among `runs` that was measured, or `run` where there are no candidates.
 
-    After another round the same counts would be drawn from more demonstrations, and be another policy. Whoever measured
-    a policy before means that one: first the run that knows one of these scores, then the one the study would draw now,
-    then the newest.
+    After another round the same counts are drawn from more demonstrations, which makes another policy. In order of
+    preference: the run that already has one of these scores in `stored`, the run that the study would plan now, the
+    newest run.
     """
-    said = {(m.factor, m.score, m.trials) for m in told}
-    knowing = [row for row in runs if any((m.factor, m.score, m.trials) in said for m in known[row.id])]
-    drawn = [row for row in runs if row.digest == run.spec.digest]
-    return next(iter([*knowing, *drawn, *reversed(runs)]), run)
+    scores = {(m.factor, m.score, m.trials) for m in rows}
+    scored = [row for row in runs if any((m.factor, m.score, m.trials) in scores for m in stored[row.id])]
+    planned = [row for row in runs if row.digest == run.spec.digest]
+    return next(iter([*scored, *planned, *reversed(runs)]), run)
 
 
-def fresh(
-    told: Sequence[Measurement], stored: Sequence[Measurement], known: Sequence[Measurement]
+def new_only(
+    rows: Sequence[Measurement], own: Sequence[Measurement], stored: Sequence[Measurement]
 ) -> list[Measurement]:
-    """What is told of a run and not known of those alike; a source may not say otherwise than it did of this run."""
-    sources = {(m.factor, m.source): m for m in stored}
-    left = Counter((m.factor, m.score, m.trials) for m in known)
+    """The measurements that are not in `stored`, the scores of all candidate runs.
+
+    InvalidInput where the same source gave another score for the run before (`own`).
+    """
+    sources = {(m.factor, m.source): m for m in own}
+    left = Counter((m.factor, m.score, m.trials) for m in stored)
     found = []
-    for measurement in told:
+    for measurement in rows:
         same = (measurement.factor, measurement.score, measurement.trials)
         if left[same] > 0:
             left[same] -= 1
@@ -94,7 +97,7 @@ def fresh(
 
 
 def rows_of(run: RunRow, tallies: Iterable[Tally], means: Sequence[Measurement]) -> list[Row]:
-    """One row per condition of a run's trials, and one per mean that was told."""
+    """One row per condition of a run's trials, and one per mean that was recorded."""
     return [
         Row(mean.score, run.demos, None, None, mean.trials, run.seed, mean.factor, f"run {run.id}")
         for mean in (*means_of(tallies), *means)

@@ -1,4 +1,4 @@
-"""FSC-Proxy over a study: similarities kept by the workers become scores, and are checked against real ones."""
+"""FSC-Proxy scores of a study, from the similarities that workers stored, and their agreement with trials."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 def proxy_of_runs(study: Study, k: int = 1) -> list[tuple[RunRow, ProxyScore]]:
-    """Every run with its stand-in score, normalised once over all of them."""
+    """Every run with its proxy score, normalised once over all runs."""
     if k not in KS:
-        raise InvalidInput(f"k = {k} was not kept", where="proxy", hint=f"one of {', '.join(map(str, KS))}")
+        raise InvalidInput(f"k must be 1, 5 or 10, not {k}", where="proxy")
     with study.store.one_moment():
-        kept = {document.key: document.body for document in study.store.documents(study.id, SIMILARITY)}
-        runs = [run for run in study.runs() if run.digest in kept]
+        similarities = {document.key: document.body for document in study.store.documents(study.id, SIMILARITY)}
+        runs = [run for run in study.runs() if run.digest in similarities]
     if not runs:
         raise NotEnoughData(
-            "no run has kept its similarities",
-            hint="`fsc run` keeps them in the simulator, with `proxy: {held_out: DATASET}` under `trainer:`, and where "
-            "a command's result names `embeddings`",
+            "no run has proxy scores",
+            hint="`fsc run` computes them in the simulator, with `proxy: {held_out: DATASET}` under `trainer:`, "
+            "or from `embeddings` in a command's result",
         )
-    factors = kept[runs[0].digest]["factors"]
-    scores = proxy_scores({run.digest: kept[run.digest]["nearest"][str(k)] for run in runs}, factors)
+    factors = similarities[runs[0].digest]["factors"]
+    scores = proxy_scores({run.digest: similarities[run.digest]["nearest"][str(k)] for run in runs}, factors)
     return [(run, scores[run.digest]) for run in runs]
 
 
 def proxy_results(study: Study, k: int = 1) -> Results:
-    """Stand-in scores as results: the same fit and allocation take them."""
+    """Proxy scores as `Results`, for the same fits and strategies as measured scores."""
     rows = [
         Row(score=score.overall, demos=run.demos, seed=run.seed, place=f"run {run.id}")
         for run, score in proxy_of_runs(study, k)
@@ -42,7 +42,7 @@ def proxy_results(study: Study, k: int = 1) -> Results:
 
 
 def proxy_trust(study: Study, k: int = 1) -> RankAgreement:
-    """Does the proxy order the policies as their trials do?"""
+    """Rank agreement between proxy scores and trials."""
     pairs = [(run, score) for run, score in proxy_of_runs(study, k) if run.state == "done" and run.mean is not None]
     proxy = {run.digest: score.overall for run, score in pairs}
     return rank_agreement(proxy, {run.digest: run.mean for run, _ in pairs if run.mean is not None})

@@ -1,4 +1,4 @@
-"""Snapshot: a study as it was at one moment, and everything that is computed from it."""
+"""Snapshot: a study read at one moment, and everything computed from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # scores in a file need no database, recommendations no repor
 
 @dataclass(frozen=True)
 class Record:
-    """What the database holds of a study: its rounds, its runs, and by run id what was measured."""
+    """What the database holds of a study: its rounds, its runs, and the scores of each run by id."""
 
     rounds: tuple[RoundRow, ...]
     runs: tuple[RunRow, ...]
@@ -81,16 +81,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A study at one moment. What is computed from it is computed when first asked for, and once.
+    """A study at one moment. Fits and recommendations are computed on first use and cached.
 
-    `Study.snapshot()` reads one; `Snapshot(spec, results)` makes one of scores that are in no database.
+    `Study.snapshot()` reads one from the database; `Snapshot(spec, results)` makes one from scores in memory.
     """
 
     spec: StudySpec
     results: Results
     # Re-Mix's weights per factor, where they were learned
     weights: Mapping[str, float] | None = None
-    # offline scores that the response model weighs beside `results`
+    # proxy scores that the response model uses in addition to `results`
     proxy: Results | None = None
     # all demonstrations collected so far; None where there is no database
     dataset: Dataset | None = None
@@ -103,7 +103,7 @@ class Snapshot:
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """The demonstrations collected so far, where a database knows them."""
+        """The demonstrations collected so far; empty without a database."""
         return () if self.dataset is None else self.dataset.episodes
 
     @cached_property
@@ -135,7 +135,7 @@ class Snapshot:
         return self._answers[key]
 
     def recommendations(self, budget: int, headline: str = "auto") -> dict[str, Recommendation]:
-        """The headline first, then every other strategy that the scores allow. Without scores, Equal alone."""
+        """Recommendations by strategy: the headline, then the others that the scores allow; Equal without scores."""
         answers = {}
         first = headline if self.results.rows else "equal"
         for strategy in dict.fromkeys((first, *STRATEGIES)):

@@ -1,4 +1,4 @@
-"""Study: the one stateful facade. Plan, ask, tell, fit, recommend, extend; callers own the loop."""
+"""Study: plan, ask, tell, fit, recommend and extend, on top of a database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
 from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
 from factored_scaling.study.display import describe, differences, study_html, to_frame
-from factored_scaling.study.observations import by_training_set, fresh, matching_run, means_of, measured
+from factored_scaling.study.observations import by_training_set, matching_run, means_of, measured, new_only
 from factored_scaling.study.proxy import proxy_results
 from factored_scaling.study.snapshot import Record, Snapshot
 
@@ -119,7 +119,7 @@ class Study(RunQueue):
 
     @property
     def round(self) -> RoundRow:
-        """The current turn of the crank."""
+        """The current round."""
         return self.store.rounds(self.id)[-1]
 
     @property
@@ -141,16 +141,16 @@ class Study(RunQueue):
         return self.round.dataset
 
     def plan(self) -> tuple[PlannedRun, ...]:
-        """Every distinct policy of the current round; those not yet known become pending runs."""
+        """Plan the current round: every distinct policy. New ones become pending runs."""
         planned = plan(self.spec, self.dataset)
         self.store.add_runs(self.id, self.round.index, planned)
         return planned
 
     def replan(self) -> list[int]:
-        """Plan as the settings are now: what an earlier plan of this round had beyond that is taken back.
+        """Plan again after the settings have changed, and remove runs that only an earlier plan of this round had.
 
-        Runs that are under way, trained or measured stay, as do those that were added one by one. Returns the ids of
-        those gone.
+        Runs that are in progress, trained or measured stay, and so do runs from `add`. Returns the ids of the removed
+        runs.
         """
         round_ = self.round
         number, before = round_.index, self.store.document(self.id, PLAN, str(round_.index))
@@ -201,7 +201,7 @@ class Study(RunQueue):
         on_event: Callable[[Event], None] | None = None,
         **resources: Any,
     ) -> RunSummary:
-        """Train and measure every pending run; called again, go on where it stopped.
+        """Train and measure every pending run. Called again, it continues where it stopped.
 
         Parameters
         ----------
@@ -214,17 +214,17 @@ class Study(RunQueue):
             Where workers run, by registered name or `package.module:Class`; `resources` are passed to it. By default
             what study.yaml names, else `local`.
         workers
-            How many; by default study.yaml or the executor decides.
+            Number of parallel workers; by default study.yaml or the executor decides.
         device
             `cpu`, `cuda`, `cuda:1`, …: where networks are trained.
         together
-            Runs that a worker takes as one job, where the backend can.
+            How many runs a worker takes as one job, where the backend supports it.
         attempts
-            Tries before a run stays failed.
+            Attempts before a run counts as failed.
         lease_seconds
             Seconds without a heartbeat after which a worker counts as dead.
         retry_failed
-            Also take runs that failed before.
+            Also retry runs that failed before.
         folder
             Where checkpoints and logs are kept; by default the folder of the database file, else the current one.
             On a cluster it lies on a file system that all machines share.
@@ -238,7 +238,7 @@ class Study(RunQueue):
         RunFailed
             When runs have failed; the others are done.
         KeyboardInterrupt
-            When stopped by Ctrl-C; what was recorded is kept. Workers on a cluster go on.
+            When stopped by Ctrl-C. Recorded trials are kept; workers on a cluster keep running.
         """
         from factored_scaling.runner.function import FunctionBackend
         from factored_scaling.runner.run import run_study
@@ -270,10 +270,10 @@ class Study(RunQueue):
         return summary
 
     def stop(self, now: bool = False, cancel: bool = False) -> list[str]:
-        """Ask all workers of the study to end: after the runs that they have, or `now`, at the next safe point.
+        """Ask all workers of the study to stop: after their current runs, or with `now` at the next safe point.
 
-        With `cancel` they end now and the jobs that were submitted to schedulers are cancelled; returns these. `run`
-        starts workers again.
+        With `cancel` they stop now, and the jobs that were submitted to schedulers are cancelled; returns these jobs.
+        `run` starts workers again.
         """
         self.request_stop("now" if now or cancel else "drain")
         if not cancel:
@@ -292,25 +292,25 @@ class Study(RunQueue):
         return self.store.run(found[0])
 
     def import_results(self, results: Results, source: str) -> int:
-        """Take in measured means: each row goes to the run with its training set and seed, which is then done.
+        """Import measured means. Each row goes to the run with its training set and seed, which is then done.
 
-        Rows without a seed belong to seed 0. Rows that say the same of the same policy under different curves (the
-        full-data policy is often listed under every one) count once; so do rows that are stored already, as scores or
-        as trials with that mean. The file is taken in whole or not at all. Returns how many scores were new.
+        Rows without a seed belong to seed 0. A score that is listed under several curves (as the full-data policy often
+        is) counts once, and so does one that is stored already, as a score or as trials with that mean. An error
+        imports nothing. Returns the number of new scores.
         """
         round_ = self.round
-        told = measured(self._spec_in(round_), round_.dataset, results, source)
+        measurements = measured(self._spec_in(round_), round_.dataset, results, source)
 
         def match(
             runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
         ) -> list[tuple[PlannedRun | RunRow, list[Measurement]]]:
-            known = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
-            alike, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
-            for run, means in told:
-                near = alike(run)
-                chosen = matching_run(run, means, near, known)
-                own = known[chosen.id] if isinstance(chosen, RunRow) else []
-                found.append((chosen, fresh(means, own, [mean for row in near for mean in known[row.id]])))
+            stored = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
+            candidates, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
+            for run, means in measurements:
+                group = candidates(run)
+                chosen = matching_run(run, means, group, stored)
+                own = stored[chosen.id] if isinstance(chosen, RunRow) else []
+                found.append((chosen, new_only(means, own, [mean for row in group for mean in stored[row.id]])))
             return found
 
         return self.store.import_means(self.id, round_.index, match)
@@ -330,7 +330,7 @@ class Study(RunQueue):
         return Snapshot(self._spec_in(last), Results(rows), weights, offline, last.dataset, record)
 
     def results(self, partial: bool = False) -> Results:
-        """Everything measured so far, as rows; runs that are not finished are left out unless `partial`."""
+        """All scores so far, as rows; runs that are not finished are left out unless `partial`."""
         return self.snapshot(partial).results
 
     def hindsight(self) -> Hindsight | None:
@@ -342,16 +342,16 @@ class Study(RunQueue):
         return Record.read(self.store, self.id).unfinished
 
     def fit(self) -> tuple[Curve, ...]:
-        """One curve per combination."""
+        """Fit the paper's power-law curve of every combination."""
         return self.snapshot().curves.curves
 
     def recommend(self, budget: int, strategy: str = "auto", fit: str | None = None, **options: Any) -> Recommendation:
-        """How many demonstrations of each factor to collect next."""
+        """Recommend how many demonstrations of each factor to collect next; options are those of `recommend`."""
         now = self.snapshot()
         return recommend(now.spec, now.results, budget, strategy, fit, **options)
 
     def posterior(self, seed: int = 0) -> Posterior:
-        """The response model, fitted to the study's results. The same seed gives the same samples."""
+        """Fit the response model to the study's results. The same seed gives the same samples."""
         return self.snapshot().posterior(seed)
 
     def to_frame(self) -> pandas.DataFrame:
@@ -376,20 +376,20 @@ class Study(RunQueue):
         return write_report(self.snapshot().report(budget, strategy, created=created), path)
 
     def remix_weights(self) -> dict[str, float] | None:
-        """Re-Mix's weights per factor; None where they were not learned."""
+        """Re-Mix's weight of each factor; None where they were not learned."""
         found = self.store.document(self.id, REMIX, "weights")
         return None if found is None else dict(found["weights"])
 
     def save_remix_weights(self, weights: Mapping[str, float], domains: Sequence[str]) -> None:
-        """Keep the weights that Re-Mix learned over its domains."""
+        """Store the weights that Re-Mix learned over its domains."""
         self.store.put_document(self.id, REMIX, "weights", {"weights": dict(weights), "domains": list(domains)})
 
     def save_recommendation(self, recommendation: Mapping[str, Any]) -> None:
-        """Keep a recommendation, as `to_mapping` gives it, as the one of this round."""
+        """Store a recommendation (its `to_mapping()`) as the one of this round."""
         self.store.put_document(self.id, RECOMMENDATION, "latest", dict(recommendation))
 
     def saved_recommendation(self) -> dict[str, Any] | None:
-        """The recommendation that was saved last in this round, as `to_mapping` gives it; None where none was."""
+        """The recommendation that was last saved in this round, as a mapping; None where there is none."""
         found = self.store.documents(self.id, RECOMMENDATION)
         latest = [row for row in found if row.key == "latest" and row.created >= self.round.created]
         return dict(latest[0].body) if latest else None
@@ -416,7 +416,7 @@ class Study(RunQueue):
         added = {name: sum(episode.factor == name for episode in episodes) for name in spec.names}
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
-        # the next after the one that was looked at: another's round in between would lose what it collected
+        # an explicit index: where another process added a round in between, this fails and loses nothing
         data, followed = current.dataset.extended(episodes), dict(recommendation) if recommendation else None
         runs = plan(grown, data) if planned else ()
         self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
@@ -428,7 +428,7 @@ class Study(RunQueue):
             begun = any(run.trials or run.scores for run in self.runs())
             hint = "demos collected since belong in `fsc extend`; for other factors start a new study"
             if not begun:
-                hint = f"nothing is recorded yet: remove {self.store.place} to begin with the new ones"
+                hint = f"nothing is recorded yet: remove {self.store.place} to start again with the new factors"
             raise InvalidInput(
                 "factors or demo counts differ from those the study began with", where="study.yaml", hint=hint
             )

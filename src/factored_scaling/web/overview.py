@@ -231,7 +231,7 @@ def _line(run: RunRow, score: Score | None, spec: StudySpec, now: float, before:
         "digest": run.digest[:8],
         "seed": run.seed,
         "state": run.state,
-        "word": run.state if run.state != "running" or is_alive(run, now) else "left alone",
+        "word": run.state if run.state != "running" or is_alive(run, now) else "no heartbeat",
         "trials": f"{score.trials:,}" if score is not None and score.trials else "–",
         "score": "" if score is None else score_words(score),
         "demos": [

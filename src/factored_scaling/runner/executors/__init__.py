@@ -73,7 +73,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class DetachedExecutor(Protocol):
-    """An executor whose workers go on without the command that started them.
+    """An executor whose workers outlive the command that started them.
 
     Optional: `log(submission, job)`, a static method, the path of the log of a job. The names of its workers begin with
     `KIND:JOB `, from the environment variable FSC_JOB_ID.

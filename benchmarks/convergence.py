@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import time
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several threads wait for each other where cores are shared
 
 import numpy as np
 

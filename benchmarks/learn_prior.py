@@ -1,6 +1,6 @@
 """Learn the constants of the response model's prior from tables of trained policies.
 
-    python benchmarks/learn_prior.py results/tables
+    python benchmarks/learn_prior.py results/tables results/task-variants
 
 The model is fitted with a wide prior to all policies around each start of the tables whose role is `tuning`. The centre
 of every parameter is the mean of its fitted values over starts and factors, its spread what they differ by, widened.
@@ -151,11 +151,12 @@ def _logit(value: Floats) -> Floats:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", type=Path)
+    parser.add_argument("tables", type=Path, nargs="+", help="folders of tables")
     options = parser.parse_args()
     starts = [
         (table, start)
-        for table in read_tables(options.tables, "tuning").values()
+        for folder in options.tables
+        for table in read_tables(folder, "tuning").values()
         for start in sorted(set(table.start.tolist()))
         if ((table.start == start) & (np.array(table.group) == "inside")).sum() >= len(table.factors)
     ]

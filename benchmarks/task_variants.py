@@ -1,6 +1,6 @@
 """Easier, harder and briefly trained variants of `tabletop/pick-place`, and tables of policies for them.
 
-    python benchmarks/task_variants.py results/tables pick-place-easy --policies 56
+    python benchmarks/task_variants.py results/task-variants pick-place-easy --start 5
 
 The response model's prior may be chosen on these tables: tasks differ in how high success can rise and how fast it
 gets there, and one task alone does not show that (docs/decisions/0031). The same command goes on where it was stopped.
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several threads wait for each other where cores are shared
 
 from factored_scaling.bench.policy_tables import design_table
 from factored_scaling.bench.table_builder import TableSettings, build_table

@@ -1,18 +1,16 @@
 """Learn the constants of the response model's prior from tables of trained policies.
 
-    python benchmarks/learn_prior.py results/tables results/task-variants
+    python benchmarks/learn_prior.py results/tables
 
 The model is fitted with a wide prior to all policies around each start of the tables whose role is `tuning`. The centre
 of every parameter is the mean of its fitted values over starts and factors, its spread what they differ by, widened.
-Every table has the same weight.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +51,6 @@ WIDE = Prior(
 SLOW = SamplerSettings(draws=128, moves=3, last=24, n_leapfrog=10, steps=300)
 WIDER = 1.3  # spreads than starts and factors differ by: one simulator is not all robots
 LEAST = 3.0  # no spread is smaller than this part of the wide prior's
-LEAST_NOISE = 2.0  # the same for training noise, of which few policies say little
 OUTSIDE = ("unbalanced",)  # groups with starts of their own
 
 
@@ -80,68 +77,47 @@ def _rows(table: PolicyTable) -> Iterator[dict[str, object]]:
             yield {"demos": demos, "seed": int(table.seed[index]), "factor": name, "score": score, "trials": trials}
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The posterior of one start, and its weight among all."""
-
-    parameters: Parameters
-    mixture: PriorMixture
-    weight: float
-
-
-def one(values: list[Floats], weights: list[float], wide: float, least: float = LEAST) -> tuple[float, float]:
+def one(values: list[Floats], wide: float) -> tuple[float, float]:
     """Centre and spread of a parameter: of samples (last axis) per start."""
     means = [np.atleast_1d(value.mean(-1)) for value in values]
-    each_weight = np.concatenate([np.full(mean.size, w / mean.size) for mean, w in zip(means, weights, strict=True)])
-    centre, spread = _moments(np.concatenate(means), each_weight)
-    return round(centre, 1), round(max(WIDER * spread, wide / least), 1)
+    spread = max(WIDER * float(np.std(np.concatenate(means))), wide / LEAST)
+    return round(float(np.mean([mean.mean() for mean in means])), 1), round(spread, 1)
 
 
-def each(values: list[Floats], weights: list[float], wide: tuple[float, float, float]) -> tuple[float, float, float]:
+def each(values: list[Floats], wide: tuple[float, float, float]) -> tuple[float, float, float]:
     """Centre, spread that all factors share and each factor's own: of N × samples per start."""
     means = [value.mean(1) for value in values]
-    centre, spread = _moments(np.array([mean.mean() for mean in means]), np.array(weights))
-    inside = float(np.average([mean.var() for mean in means], weights=weights))
-    shared, own = max(WIDER * spread, wide[1] / LEAST), max(WIDER * inside**0.5, wide[2] / LEAST)
-    return round(centre, 1), round(shared, 1), round(own, 1)
+    shared = max(WIDER * float(np.std([mean.mean() for mean in means])), wide[1] / LEAST)
+    own = max(WIDER * float(np.sqrt(np.mean([mean.var() for mean in means]))), wide[2] / LEAST)
+    return round(float(np.mean([mean.mean() for mean in means])), 1), round(shared, 1), round(own, 1)
 
 
-def _moments(values: Floats, weights: Floats) -> tuple[float, float]:
-    """Weighted mean and standard deviation."""
-    mean = float(np.average(values, weights=weights))
-    return mean, float(np.average((values - mean) ** 2, weights=weights)) ** 0.5
-
-
-def learned(found: list[Fitted]) -> Prior:
+def learned(found: list[tuple[Parameters, PriorMixture]]) -> Prior:
     """The prior under which the fitted starts look like a sample."""
-    every, weights = [one.parameters for one in found], [one.weight for one in found]
+    every = [parameters for parameters, _ in found]
     off = [~np.eye(len(p.floor), dtype=bool) for p in every]
     repair = [np.log(p.repair) for p in every]
-
-    def single(values: list[Floats], wide: float, least: float = LEAST) -> tuple[float, float]:
-        return one(values, weights, wide, least)
-
-    cross = single([value[mask] for value, mask in zip(repair, off, strict=True)], WIDE.cross_repair[1])
-    own = single([value[~mask] for value, mask in zip(repair, off, strict=True)], WIDE.own_repair[1])
+    cross = one([value[mask] for value, mask in zip(repair, off, strict=True)], WIDE.cross_repair[1])
+    own = one([value[~mask] for value, mask in zip(repair, off, strict=True)], WIDE.own_repair[1])
     return Prior(
-        level=each([p.log_level for p in every], weights, WIDE.level),
-        floor=each([_logit(p.floor) for p in every], weights, WIDE.floor),
-        scale=each([np.log(p.scale) for p in every], weights, WIDE.scale),
-        power=each([np.log(p.power) for p in every], weights, WIDE.power),
-        share=single([p.log_share for p in every], WIDE.share)[1],
-        weight=single([np.log(p.weight) for p in every], WIDE.weight)[1],
-        tilt=single([np.log(p.tilt) for p in every], WIDE.tilt[1]),
-        lean=single([p.lean for p in every], WIDE.lean[1]),
-        common=single([p.log_common for p in every], WIDE.common[1]),
-        common_floor=single([_logit(p.common_floor) for p in every], WIDE.common_floor[1]),
-        total_power=single([np.log(p.total_power) for p in every], WIDE.total_power[1]),
-        total_offset=single([np.log(p.total_offset) for p in every], WIDE.total_offset[1]),
+        level=each([p.log_level for p in every], WIDE.level),
+        floor=each([_logit(p.floor) for p in every], WIDE.floor),
+        scale=each([np.log(p.scale) for p in every], WIDE.scale),
+        power=each([np.log(p.power) for p in every], WIDE.power),
+        share=one([p.log_share for p in every], WIDE.share)[1],
+        weight=one([np.log(p.weight) for p in every], WIDE.weight)[1],
+        tilt=one([np.log(p.tilt) for p in every], WIDE.tilt[1]),
+        lean=one([p.lean for p in every], WIDE.lean[1]),
+        common=one([p.log_common for p in every], WIDE.common[1]),
+        common_floor=one([_logit(p.common_floor) for p in every], WIDE.common_floor[1]),
+        total_power=one([np.log(p.total_power) for p in every], WIDE.total_power[1]),
+        total_offset=one([np.log(p.total_offset) for p in every], WIDE.total_offset[1]),
         own_repair=(0.0, own[1]),
         cross_repair=cross,
-        noise_common=single([p.links[0] for p in every], WIDE.noise_common[1], LEAST_NOISE),
-        noise_own=single([p.links[1] for p in every], WIDE.noise_own[1], LEAST_NOISE),
-        sharpness=single([np.log(one.mixture.sharpness) for one in found], WIDE.sharpness[1]),
-        offset=single([np.log(one.mixture.offset) for one in found], WIDE.offset[1]),
+        noise_common=one([p.links[0] for p in every], WIDE.noise_common[1]),
+        noise_own=one([p.links[1] for p in every], WIDE.noise_own[1]),
+        sharpness=one([np.log(mixture.sharpness) for _, mixture in found], WIDE.sharpness[1]),
+        offset=one([np.log(mixture.offset) for _, mixture in found], WIDE.offset[1]),
     )
 
 
@@ -151,18 +127,16 @@ def _logit(value: Floats) -> Floats:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", type=Path, nargs="+", help="folders of tables")
+    parser.add_argument("tables", type=Path)
     options = parser.parse_args()
     starts = [
         (table, start)
-        for folder in options.tables
-        for table in read_tables(folder, "tuning").values()
+        for table in read_tables(options.tables, "tuning").values()
         for start in sorted(set(table.start.tolist()))
         if ((table.start == start) & (np.array(table.group) == "inside")).sum() >= len(table.factors)
     ]
-    share = Counter(id(table) for table, _ in starts)
-    prior = learned([Fitted(*fitted(table, start), 1 / share[id(table)]) for table, start in starts])
-    print(f"Prior(  # {len(starts)} starts of {len(share)} tables, every table with the same weight")
+    prior = learned([fitted(table, start) for table, start in starts])
+    print(f"Prior(  # {len(starts)} starts")
     for field in fields(Prior):
         if not field.name.startswith("proxy"):
             print(f"    {field.name}={getattr(prior, field.name)},")

@@ -2,8 +2,8 @@
 
     python benchmarks/task_variants.py results/task-variants pick-place-easy --start 5
 
-The response model's prior may be chosen on these tables: tasks differ in how high success can rise and how fast it
-gets there, and one task alone does not show that (docs/decisions/0031). The same command goes on where it was stopped.
+Tasks differ in how high success can rise and how fast it gets there, which one task alone does not show
+(docs/decisions/0031). The same command goes on where it was stopped.
 """
 
 from __future__ import annotations

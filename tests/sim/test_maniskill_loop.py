@@ -111,3 +111,21 @@ def test_the_command_line_shows_the_embedded_simulator_as_well(tmp_path: Path) -
     answer = CliRunner().invoke(sim_command, arguments, catch_exceptions=False)
     assert answer.exit_code == 0
     assert Path(video).stat().st_size > 2_000
+
+
+def test_a_still_has_a_row_of_moments_for_each_episode(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from factored_scaling.cli.sim import sim_command
+
+    out = tmp_path / "demos.png"
+    arguments = ["video", "tabletop/insert", "--factor", "lighting", "--count", "3", "--out", str(out)]
+    answer = CliRunner().invoke(sim_command, arguments, catch_exceptions=False)
+    assert answer.output == f"wrote {out} (24 frames)\n"
+    picture = np.asarray(Image.open(out).convert("RGB")).astype(int)
+    rows = np.split(picture, 3)  # of one height
+    tiles = [np.split(row, 8, axis=1)[index][20:-4] for row in rows for index in (0, 4, 7)]
+    assert all(tile.std() > 20 for tile in tiles)
+    assert np.abs(tiles[0] - tiles[1]).mean() > 5  # the episode goes on
+    with pytest.raises(InvalidInput, match=r"must end in \.mp4 or \.png"):
+        CliRunner().invoke(sim_command, [*arguments[:-1], str(tmp_path / "x.gif")], catch_exceptions=False)

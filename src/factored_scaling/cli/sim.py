@@ -71,15 +71,17 @@ def show_command(task: str, factors: Sequence[str], out: Path) -> None:
 @click.option("--policy", type=click.Path(path_type=Path, file_okay=False), help="A run's folder: its policy acts.")
 @click.option("--failures", is_flag=True, help="With --policy: only trials that fail.")
 @click.option("--device", default="cpu", show_default=True, help="Where the policy runs.")
-@click.option("--out", type=OutputFile(), required=True, help="The MP4 file to write.")
+@click.option(
+    "--out", type=OutputFile(), required=True, help="FILE.mp4, or FILE.png for eight moments of each episode."
+)
 def video_command(
     task: str, factor: str | None, seed: int, count: int, policy: Path | None, failures: bool, device: str, out: Path
 ) -> None:
-    """An MP4 of the expert's demonstrations, or of a policy under held-out conditions."""
+    """A video or a picture of the expert's demonstrations, or of a policy under held-out conditions."""
     from factored_scaling.sim import load_task
-    from factored_scaling.sim.video import demonstration, write_video
+    from factored_scaling.sim.video import demonstration, write_still, write_video
 
-    _check_name(out, ".mp4")
+    _check_name(out, ".mp4", ".png")
     if failures and policy is None:
         raise InvalidInput("there is no policy that could fail", where="--failures", hint="give --policy RUNFOLDER")
     if policy is None:
@@ -88,7 +90,8 @@ def video_command(
         clips: Iterator[Clip] = (demonstration(made, factor, seed + index) for index in range(count))
     else:
         clips = _policy_clips(task, factor, policy, count, failures, device)
-    say(f"wrote {out} ({write_video(clips, out)} frames)")
+    write = write_video if out.suffix.lower() == ".mp4" else write_still
+    say(f"wrote {out} ({write(clips, out)} frames)")
 
 
 def _policy_clips(
@@ -136,8 +139,8 @@ def _check_factor(task: Task, factor: str | None) -> None:
         raise UnknownFactor(factor, task.factors, where=task.name)
 
 
-def _check_name(out: Path, ending: str) -> None:
-    if out.suffix.lower() != ending:
-        raise InvalidInput(f"must end in {ending}", where=f"--out {out}")
+def _check_name(out: Path, *endings: str) -> None:
+    if out.suffix.lower() not in endings:
+        raise InvalidInput(f"must end in {' or '.join(endings)}", where=f"--out {out}")
     if not out.parent.is_dir():
         raise InvalidInput("its folder does not exist", where=f"--out {out}")

@@ -19,6 +19,7 @@ from factored_scaling.sim.task import Act, Condition, DemoRequest, Task
 RATE = 20  # frames per second: real time for the Panda
 HEIGHT = 320  # pixels; smaller pictures are magnified
 HOLD = 12  # how long the last frame of a clip stays
+MOMENTS, TILE, GAP = 8, 112, 4  # of a still: frames of each clip, pixels of a frame's height and between frames
 Picture = NDArray[np.uint8]
 
 
@@ -109,6 +110,33 @@ def write_video(clips: Iterable[Clip], path: Path) -> int:
             if writer is not None:
                 writer.close()
     return count
+
+
+def write_still(clips: Iterable[Clip], path: Path) -> int:
+    """Write a PNG with one row per clip, its frames evenly spaced in time; returns the number of frames."""
+    from PIL import Image
+
+    rows = [_row(clip) for clip in clips]
+    if not rows:
+        raise FscError("there is nothing to show")
+    picture = Image.fromarray(np.concatenate(rows))
+    with whole(path) as partial:
+        picture.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(partial, format="PNG", optimize=True)
+    return len(rows) * MOMENTS
+
+
+def _row(clip: Clip) -> Picture:
+    """A clip's label above its frames."""
+    from PIL import Image
+
+    tiles = []
+    for index in np.linspace(0, len(clip.frames) - 1, MOMENTS).round().astype(int):
+        frame = Image.fromarray(clip.frames[index])
+        width = round(frame.width * TILE / frame.height)
+        tiles.append(
+            np.pad(np.asarray(frame.resize((width, TILE))), ((20, GAP), (0, GAP), (0, 0)), constant_values=255)
+        )
+    return _labelled(np.concatenate(tiles, axis=1), clip)
 
 
 def _magnified(frame: Picture) -> Picture:

@@ -79,15 +79,21 @@ def differences(cells: Cells, settings: Settings, families: Sequence[TableFamily
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", type=Path, nargs="+", help="folders of one table or several")
+    parser.add_argument("tables", type=Path)
+    parser.add_argument("--only", nargs="+", help="names of tables; all by default")
     parser.add_argument("--studies", type=int, default=24, help="per kind of start")
     parser.add_argument("--budgets", type=int, nargs="+", default=[100])
     parser.add_argument("--regimes", nargs="+", default=["rollouts", "real"], choices=REGIMES)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    families = [family for folder in options.tables for family in table_families(folder)]
+    families = [
+        family
+        for family in table_families(options.tables)
+        if not options.only or family.name.partition("/")[0] in options.only
+    ]
     settings = Settings(
-        worlds=" ".join(map(str, options.tables)),
+        families=tuple(family.name for family in families) if options.only else (),
+        worlds=str(options.tables),
         factors=tuple(sorted({*FACTORS, *(family.count for family in families)})),
         count=options.studies,
         budgets=tuple(options.budgets),
@@ -111,6 +117,8 @@ def page(cells: Cells, settings: Settings, families: Sequence[TableFamily], seco
     budgets, regimes = " ".join(map(str, settings.budgets)), " ".join(settings.regimes)
     command = f"python benchmarks/ceiling.py {settings.worlds} --studies {settings.count}"
     command += f" --budgets {budgets} --regimes {regimes}"
+    if settings.families:
+        command += f" --only {' '.join(dict.fromkeys(family.name.partition('/')[0] for family in families))}"
     where = f"{datetime.date.today().isoformat()}, {processor()}, one process, {seconds:.0f} s"
     where += f", Python {platform.python_version()}, numpy {np.__version__}"
     tables = [*differences(cells, settings, families), *Comparison(settings, cells).tables()]

@@ -273,7 +273,7 @@ class RunCommand(Work):
             check=False,
         )
         # a run that was killed five times in a row is given up, and tried again by the next command
-        if ended.returncode and "workers died over this run" not in ended.stderr:
+        if ended.returncode and "the run crashed" not in ended.stderr:
             raise RuntimeError(ended.stderr)
 
 

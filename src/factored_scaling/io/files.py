@@ -102,7 +102,9 @@ def read_episodes(path: Path) -> Dataset:
         for place, cells in read_table(path, _check_episodes):
             key = "episode" if "episode" in cells else "id"
             if not cells[key]:
-                raise InvalidInput("missing", where=f"{place}, column {key}")
+                raise InvalidInput(
+                    "missing", where=f"{place}, column {key}", hint="name the episode, or remove the row"
+                )
             try:
                 episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
             except InvalidInput as error:

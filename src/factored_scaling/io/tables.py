@@ -80,7 +80,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None
     if not rows:
-        raise InvalidInput("has a header but no rows")
+        raise InvalidInput("has a header but no rows", hint="add a row below the header")
     return rows
 
 

@@ -41,7 +41,7 @@ def read_text(path: Path, most: int = _MOST_BYTES) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InvalidInput("is a binary file, not text", where=f"{where}: line {line}", hint="save it as UTF-8 text")
     if not text.strip():
-        raise InvalidInput("is empty", where=where)
+        raise InvalidInput("is empty", where=where, hint="fill it, or give another file")
     return text
 
 

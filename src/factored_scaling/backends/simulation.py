@@ -111,7 +111,7 @@ class Lab:
     def train_many(self, runs: Sequence[RunSpec], folders: Sequence[Path], context: Context) -> dict[Path, str]:
         """Train several runs' policies as one job, from their last checkpoints; returns the errors of failed ones.
 
-        On a GPU `context.together` policies are in flight together, or as many as its free memory allows.
+        On a GPU `context.together` policies are trained together, or as many as its free memory allows.
         """
         from factored_scaling.policies.capacity import train_within
         from factored_scaling.policies.many import Job

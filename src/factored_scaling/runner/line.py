@@ -21,7 +21,7 @@ class Line(Protocol):
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work or still to start; one that evaluates waits for their policies."""
+        """Whether workers that train are running or will start; evaluators wait for their policies."""
         ...
 
     def say(self, event: Event) -> None:
@@ -29,5 +29,5 @@ class Line(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for: a safe point."""
+        """Raise Stopped after a stop request: a safe point."""
         ...

@@ -66,7 +66,7 @@ def read_job(path: Path) -> Job:
 
 
 class RemoteLine:
-    """A worker's line on a cluster: events become lines of the scheduler's log, signals ask it to stop."""
+    """A worker's connection on a cluster: events become lines of the scheduler's log, signals request a stop."""
 
     def __init__(self) -> None:
         self.trainers: Mapping[str, Any] = {}
@@ -87,7 +87,7 @@ class RemoteLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are queued or at work; the scheduler is queried every half minute."""
+        """Whether workers that train are queued or running; the scheduler is queried every half minute."""
         if self.trainers and time.monotonic() - self._asked > ASK_EVERY:
             if not executor_class(self.trainers["executor"]).trains(self.trainers):
                 self.trainers = {}
@@ -95,7 +95,7 @@ class RemoteLine:
         return bool(self.trainers)
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for."""
+        """Raise Stopped after a stop request."""
         if self.stopping:
             raise Stopped
 

@@ -25,7 +25,7 @@ class BlindTrial:
     code: str
     # which of the queue's trials this is, from 1
     number: int
-    # names the policy for whoever starts it on the robot; says nothing of its training set
+    # names the policy without revealing its training set
     label: str
     condition: Condition
     # repeat index of this policy in this condition, from 1

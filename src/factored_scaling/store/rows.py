@@ -70,9 +70,9 @@ class RunRow(RunOutline):
     seed: int
     # `task`, `policy` and `evaluation` of its spec
     settings: dict[str, Any]
-    # demos per factor, as the newest of its rounds (or the round asked for) counts them
+    # demos per factor in its newest round (or the requested round)
     demos: dict[str, int]
-    # its place in the first of its rounds (or in the round asked for)
+    # its position in its first round (or the requested round)
     position: int
     worker: str | None
     # attempts so far

@@ -78,7 +78,7 @@ class LocalExecutor:
 
 
 class ProcessLine:
-    """A worker's line to the process that started it."""
+    """A worker's connection to the process that started it."""
 
     def __init__(self, messages: Any, stop: StopEvent, trained: StopEvent, parent: int) -> None:
         self.ending = False  # only this worker was asked to end
@@ -98,7 +98,7 @@ class ProcessLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work."""
+        """Whether workers that train are running."""
         return not self._trained.is_set()
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ _LOOK = 0.2  # seconds between two checks of the threads
 
 
 class ThreadLine:
-    """A worker thread's line to the thread that started it."""
+    """A worker thread's connection to the thread that started it."""
 
     def __init__(self, say: Callable[[Event], None], stop: threading.Event, trained: threading.Event) -> None:
         self.say = say
@@ -30,11 +30,11 @@ class ThreadLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work."""
+        """Whether workers that train are running."""
         return not self._trained.is_set()
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for."""
+        """Raise Stopped after a stop request."""
         if self._stop.is_set():
             raise Stopped
 

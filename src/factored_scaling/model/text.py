@@ -103,7 +103,7 @@ def choice_sentence(summary: ModelSummary) -> str:
     gain, noise = max(0.0, summary.gain_over_equal.mean), summary.noise.mean
     retraining = f"retraining alone moves success by {size_of_points(noise)}"
     if size_of_points(gain) == "0.0":
-        return f"No allocation is expected to gain more than an equal split; {retraining}."
+        return f"No allocation is expected to gain more than an equal split; {retraining} points."
     if gain < 0.5 * noise:
         verdict = "Any reasonable split will do"
     else:

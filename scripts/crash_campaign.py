@@ -5,11 +5,10 @@
     FSC_TEST_POSTGRES=$(scripts/postgres-for-tests start) python scripts/crash_campaign.py --save
 
 With FSC_TEST_POSTGRES half of the kills are on PostgreSQL. Up to three processes at a time work on one study: they
-tell, record, import, begin studies, run a trainer's programs or score trials, and are killed with SIGKILL after a
-random time. Leases are short, so that killed workers' runs come back and slow workers lose theirs and still speak up.
-After some kills the rest of the work is done in peace; whatever cannot be finished then is a dead end. `--seed` decides
-what is done when; how far a process has got when it is killed depends on the machine. Exit code 1 when anything is
-wrong.
+tell, record, import, create studies, run a trainer's programs or score trials, and are killed with SIGKILL after a
+random time. Leases are short, so that killed workers' runs come back, and slow workers lose theirs but still report.
+After some kills the rest of the work is done undisturbed; work that cannot be finished is an error. `--seed` determines
+the schedule; the progress of a process at its kill depends on the machine. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ import factored_scaling.cli.runs
 import factored_scaling.cli.start  # noqa: F401
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "crash_campaign.md"
-# with how large a share of the kills each of them gets
+# with the share of kills of each
 SCENARIOS: dict[type[Scenario], int] = {
     Tell: 5,
     Record: 4,
@@ -55,8 +54,8 @@ SCENARIOS: dict[type[Scenario], int] = {
     Score: 4,
 }
 KILLS_PER_STUDY = 12
-ASLEEP = 0.2  # share of the processes that are stopped for a while and then go on
-PEACE = 40  # processes that may finish a study in peace, one after another
+ASLEEP = 0.2  # share of the processes that are stopped for a while and then continued
+PEACE = 40  # processes that may finish a study undisturbed, one after another
 PATIENCE = 60.0  # seconds for each of them
 
 
@@ -70,7 +69,7 @@ class Tally:
     acknowledged: int = 0
     refused: int = 0
     found: Findings = field(default_factory=Findings)
-    # processes that ended with an error nobody expects, by their last words
+    # unexpected errors of processes, by their last line
     broken: list[str] = field(default_factory=list)
 
     @property
@@ -100,7 +99,7 @@ class Campaign:
             print(f"{database}, {kind.name}: {tally.kills} kills", file=sys.stderr, flush=True)
 
     def study(self, kind: type[Scenario], address: str | None, tally: Tally, kills: int) -> None:
-        """One study from its beginning to its end, with some kills on the way."""
+        """One study from start to end, with some kills."""
         self.numbers += 1
         folder = self.home / f"{self.numbers}"
         folder.mkdir()
@@ -132,7 +131,7 @@ class Campaign:
             shutil.rmtree(folder)
 
     def killed_together(self, scenario: Scenario, tally: Tally, voices: Sequence[int]) -> None:
-        """Start a process per voice and kill each after a time of its own; some sleep before, longer than leases."""
+        """Start a process per voice and kill each after a random time; some sleep before, longer than leases."""
         reach = self.reach[type(scenario)]
         began = time.monotonic()
         planned: list[tuple[float, int, signal.Signals]] = []
@@ -157,7 +156,7 @@ class Campaign:
             self.note(scenario, tally, code)
 
     def in_peace(self, scenario: Scenario, tally: Tally, voice: int) -> bool:
-        """Let one process do what is left; False when it does not come to an end."""
+        """Let one process finish the work; False if it does not end."""
         pid = self.start(scenario, voice)
         tally.processes += 1
         deadline = time.monotonic() + PATIENCE
@@ -180,7 +179,7 @@ class Campaign:
         generator = random.Random(self.generator.getrandbits(30))
         pid = os.fork()
         if pid:
-            with suppress(OSError):  # as the child does, whoever is first: all of its processes are killed together
+            with suppress(OSError):  # as the child does too: all of its processes are killed together
                 os.setpgid(pid, pid)
             return pid
         code = 1

@@ -28,7 +28,7 @@ def many_runs(title: str) -> StudySpec:
 
 
 class Tell(Scenario):
-    """Workers ask for runs and tell their whole outcome; some come back after their lease ran out."""
+    """Workers ask for runs and tell their whole outcome, some after their lease ended."""
 
     name = "tell"
     reach = 0.5
@@ -42,7 +42,7 @@ class Tell(Scenario):
             while True:
                 for run in study.ask(1, f"voice {voice}", 0.02 if late else LEASE):
                     time.sleep(generator.uniform(0.04, 0.08) if late else generator.uniform(0, 0.005))
-                    for _ in range(3 if late else 1):  # refused once, refused for good
+                    for _ in range(3 if late else 1):  # every later call must be refused too
                         try:
                             study.tell(run.id, {"a": [voiced(voice)] * 3, "b": voiced(voice)})
                         except LeaseLost:
@@ -69,7 +69,7 @@ class Tell(Scenario):
 def check_voices(
     scenario: Scenario, run: RunRow, scores: list[float], means: list[float], counts: tuple[int, int], found: Findings
 ) -> None:
-    """One voice speaks of a run, as often as it should, and it is the one that was acknowledged."""
+    """Check that a run has the results of one voice only, complete, and of the acknowledged one."""
     where = f"{scenario.title}, run {run.id}"
     voices = {round(score * SCALE) for score in (*scores, *means)}
     if len(voices) > 1:
@@ -84,7 +84,7 @@ def check_voices(
 
 
 class Record(Scenario):
-    """Workers record trial by trial and finish; a policy that is lost is trained anew and says something else."""
+    """Workers record trial by trial and finish; a lost policy is trained again and has other results."""
 
     name = "record"
     reach = 0.5
@@ -189,7 +189,7 @@ class ByHand(Scenario):
 
 
 class Quiet:
-    """A worker's line that nobody listens to."""
+    """A worker's line that discards events."""
 
     stopping = False
     training = False
@@ -229,7 +229,7 @@ mv "$FSC_RESULT.tmp" "$FSC_RESULT"
         work(Quiet(), self.address, self.id, self.folder, self.options)
 
     def between(self, generator: random.Random) -> None:
-        """The folder of a run that is not done lay on a machine that is gone; failed runs are tried again."""
+        """The folder of a run that is not done was on a machine that is gone; failed runs are tried again."""
         with self.opened() as study:
             for run in study.runs():
                 if run.state == "failed":
@@ -248,7 +248,7 @@ mv "$FSC_RESULT.tmp" "$FSC_RESULT"
                 scores = [trial.score for trial in study.store.trials(run.id)]
                 means = [mean.score for mean in study.store.scores(run.id)]
                 kept = study.store.document(study.id, TRAINED, run.digest)
-                self.acknowledge(run.id)  # by its state: nobody else waits for the answer
+                self.acknowledge(run.id)  # by its state, because there is no other acknowledgement
                 voices = {round(score * SCALE) for score in (*scores, *means)}
                 if len(voices) > 1 or kept is None or {kept["metrics"].get("voice")} != voices:
                     found.mixed.append(f"{where}: results of {sorted(voices)}, document {kept}")
@@ -272,8 +272,8 @@ class RunCommand(Work):
             text=True,
             check=False,
         )
-        # a run that was killed five times in a row is given up, and tried again by the next command
-        if ended.returncode and "workers died over this run" not in ended.stderr:
+        # a run that crashed five workers fails, and the next command retries it
+        if ended.returncode and "the run crashed" not in ended.stderr:
             raise RuntimeError(ended.stderr)
 
 
@@ -293,7 +293,7 @@ class Score(Scenario):
 
     def child(self, voice: int, generator: random.Random) -> None:
         operator = self.operators[voice % len(self.operators)]
-        phone = self.folder / f"{operator}.phone"  # what was not acknowledged is kept, and sent again first
+        phone = self.folder / f"{operator}.phone"  # entries without acknowledgement are stored, and sent again first
         with self.opened() as study:
             scoring = Scoring.open(study)
             number = 0

@@ -1,8 +1,8 @@
-"""What the crash campaign's processes do until they are killed, and what must hold afterwards.
+"""Scenarios of the crash campaign: the work of processes until they are killed, and the checks afterwards.
 
-A scenario is one study and the work on it. Its processes are forks of the campaign. Each has a voice, a number of its
-own that is in every score it tells, so that what two of them said can be told apart. Whatever the store acknowledged is
-written to a log beside it.
+A scenario is one study and the work on it. Its processes are forks of the campaign. Each has a voice, a unique number
+that is part of all its scores, so that results of different processes can be distinguished. Everything that the store
+acknowledged is written to a log beside it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from factored_scaling.errors import StudyExists
 from factored_scaling.study import Study
 
 LEASE = 0.25  # seconds; a killed worker's run comes back after that
-SCALE = 100_000  # voices are told as scores
+SCALE = 100_000  # voices are encoded as scores
 
 
 @dataclass
 class Findings:
-    """What was found wrong, each with a sentence."""
+    """Errors found, one sentence each."""
 
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Scenario:
     """One study at one place. `child` is what a process does; it may be killed at any instant."""
 
     name: ClassVar[str]
-    # seconds within which most processes end by themselves, at first; the campaign adapts it
+    # initial estimate of the seconds of a process; the campaign adapts it
     reach: ClassVar[float] = 0.2
 
     def __init__(self, folder: Path, address: str | None, title: str, seed: int) -> None:
@@ -62,24 +62,24 @@ class Scenario:
         return str(self.folder) if self.on_files else f"{self.address}#{self.title}"
 
     def prepare(self) -> None:
-        """Make what the processes find."""
+        """Create the study."""
 
     def child(self, voice: int, generator: random.Random) -> None:
-        """Work until nothing is left to do."""
+        """Work until everything is done."""
         raise NotImplementedError
 
     def between(self, generator: random.Random) -> None:
-        """Something that happens while no process lives."""
+        """An event between processes."""
 
     def finished(self) -> bool:
         """Whether all of the work is done."""
         raise NotImplementedError
 
     def look(self, found: Findings) -> None:
-        """What must hold after every kill."""
+        """Check what must hold after every kill."""
 
     def verify(self, found: Findings) -> None:
-        """What must hold at the end."""
+        """Check what must hold at the end."""
         raise NotImplementedError
 
     @contextmanager
@@ -99,7 +99,7 @@ class Scenario:
 
 
 def append(file: Path, *words: object) -> None:
-    """One line at the end of a log, with nothing in between that a kill could lose."""
+    """Append one line to a log in a single write, which a kill cannot split."""
     opened = os.open(file, os.O_WRONLY | os.O_APPEND)
     os.write(opened, (" ".join(map(str, words)) + "\n").encode())
     os.close(opened)

@@ -1,4 +1,4 @@
-"""Scenarios of the crash campaign in which studies come into being: imported and begun."""
+"""Scenarios of the crash campaign that create studies, by import and `fsc init`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from factored_scaling.study import Study
 
 
 class Import(Scenario):
-    """Files are imported into a new study, two of them at the same moment now and then."""
+    """Files are imported into a new study, sometimes two at the same time."""
 
     name = "import"
     rows = 6
@@ -72,7 +72,7 @@ class Import(Scenario):
 
 
 def check_folder(scenario: Scenario, names: set[str], found: Findings) -> None:
-    """No other files than these; what a killed process leaves under a temporary name is no study."""
+    """Check that there are no other files; temporary files of a killed process are not studies."""
     own = {scenario.log.name, scenario.refused.name}
     beside = {f"study.db{suffix}" for suffix in ("-wal", "-shm", "-journal")}
     for path in scenario.folder.iterdir():
@@ -133,7 +133,7 @@ class ImportStudy(Scenario):
 
 
 class Init(Scenario):
-    """A study of demonstrations with names of their own is begun: `fsc init`, or `Study.create` on a server."""
+    """A study of named demonstrations is created, by `fsc init` or by `Study.create` on a server."""
 
     name = "init"
     studies = 3

@@ -2,8 +2,8 @@
 
     python scripts/gpu_tables.py OUT pick-place --starts 10 --policies 64 --workers 4
 
-`fsc bench table` does the same for any task; this script holds the settings of the published tables and needs nothing
-of the command line. The same command goes on where it was stopped.
+`fsc bench table` does the same for any task; this script holds the settings of the published tables and does not
+need the command line. The same command resumes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-# what a terminal obeys instead of showing: control characters without tab and line feed, separators of lines and
+# what a terminal interprets instead of showing: control characters without tab and line feed, separators of lines and
 # paragraphs, changes of the direction of writing, and halves of characters, which cannot be written at all
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -23,12 +23,12 @@ def hide_passwords(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters written out (`\\x1b`), so that a terminal shows them and does not obey them."""
+    """`text` with control characters written out (`\\x1b`), so that a terminal shows them."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether `text` has anything in it that a terminal obeys, or more than one line."""
+    """Whether `text` has control characters or more than one line."""
     return _UNSEEN.search(text) is not None or "\n" in text or "\t" in text
 
 
@@ -39,7 +39,7 @@ def one_line(text: str, longest: int | None = None) -> str:
 
 
 class FscError(Exception):
-    """Root of the tree. `where` names the file, row, column or option; `hint` says what would be right."""
+    """Base of all errors. `where` names the file, row, column or option; `hint` says what to do."""
 
     exit_code = 1
 
@@ -52,13 +52,13 @@ class FscError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         whole = f"{text}; {self.hint}" if self.hint else text
-        return one_line(whole)  # whatever a user put into a name
+        return one_line(whole)  # names may hold line breaks and control characters
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.what, self.where, self.hint)
 
     def at(self, where: str) -> FscError:
-        """The same error, placed: `where` goes before what the error already knows of its place."""
+        """The same error with `where` in front of its own place."""
         return _rebuilt(type(self), self.what, f"{where}: {self.where}" if self.where else where, self.hint)
 
 
@@ -132,14 +132,14 @@ class RunFailed(FscError):
 
 
 def _rebuilt(kind: type[FscError], what: str, where: str, hint: str) -> FscError:
-    """An error from its parts, whatever its constructor takes: workers send theirs to the parent process."""
+    """An error from its parts, whatever its constructor takes; it unpickles errors of workers."""
     error = kind.__new__(kind)
     FscError.__init__(error, what, where=where, hint=hint)
     return error
 
 
 def installs(extra: str) -> str:
-    """The hint for a package that the base install does not have; this one comes from a clone, not from an index."""
+    """The hint for a package of an extra; factored-scaling is installed from a clone, not from an index."""
     return f"`pip install '.[{extra}]'` in a clone of factored-scaling"
 
 

@@ -1,4 +1,4 @@
-"""This machine: what its processor is called, how many of its cores are used, and which addresses are its own."""
+"""This machine: its processor, the settings for computing on it, and its addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_KEPT = 1 << 30  # bytes that are kept in all
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, if the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -25,9 +25,8 @@ def processor() -> str:
 def prepare_cpu(device: str, most: int = 1) -> None:
     """Prepare this process to compute on a CPU; does nothing when `device` is another one.
 
-    At most `most` threads: those that wait for each other on busy cores slow everything, and small networks are as fast
-    on one. Freed memory stays with the process: every update allocates the same few megabytes, and a process that
-    trains its first policy would fetch them anew from the system each time.
+    At most `most` threads are used: threads that wait for each other on busy cores are slow, and small networks need
+    only one. Freed memory stays with the process, because every update allocates the same few megabytes again.
     """
     import torch
 
@@ -37,7 +36,7 @@ def prepare_cpu(device: str, most: int = 1) -> None:
 
 
 def _keep_memory() -> None:
-    """Ask malloc not to give freed memory back to the system; only GNU's C library can be asked."""
+    """Keep freed memory in the process; only GNU's C library supports this."""
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
@@ -55,5 +54,5 @@ def is_loopback(host: str) -> bool:
 
 
 def in_url(host: str) -> str:
-    """The host as an address shows it before a port: IPv6 stands in brackets."""
+    """The host as part of a URL: IPv6 addresses are put in brackets."""
     return f"[{host}]" if ":" in host else host

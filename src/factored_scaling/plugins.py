@@ -1,7 +1,7 @@
 """Extension points: objects found by a registered name, an entry point, or `package.module:attribute`.
 
-A registry maps names to references of the form `package.module:attribute`. Built-in names stand in the registry
-itself; installed packages add names with an entry point in the registry's group. Nothing is imported until it is used.
+A registry maps names to references of the form `package.module:attribute`. Built-in names are part of the
+registry; installed packages add names with an entry point in its group. Nothing is imported until it is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from factored_scaling.errors import InvalidInput, UnknownName
 class Registry:
     """Names of one extension point, such as tasks or backends.
 
-    `group` is the entry point group, `kind` what error messages call an entry.
+    `group` is the entry point group, `kind` the word for an entry in error messages.
     """
 
     def __init__(self, group: str, kind: str, builtin: Mapping[str, str]) -> None:
@@ -40,7 +40,7 @@ class Registry:
         return name in self._builtin or name in self.references
 
     def load(self, name: str, error: type[UnknownName] = UnknownName, where: str = "") -> Any:
-        """The object registered under `name`, or the one that a reference `package.module:attribute` means."""
+        """The object registered under `name`, or by a reference `package.module:attribute`."""
         if name in self._builtin:
             return self._resolve(self._builtin[name], name, where)
         if name in self.references:
@@ -57,7 +57,7 @@ class Registry:
                 found = getattr(found, part)
         except InvalidInput:
             raise
-        except Exception as error:  # somebody else's module may raise anything
+        except Exception as error:  # third-party code may raise anything
             if name in self._builtin:
                 raise
             reason = f"{type(error).__name__}: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# Notes of what is done before training; how far that is does not tell how far the training is.
+# Notes of work before training. Its progress is not the progress of the training.
 DEMONSTRATING, READING = "demonstrating", "reading frames"
 PREPARING = (DEMONSTRATING, READING)
 

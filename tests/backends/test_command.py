@@ -118,7 +118,7 @@ def test_two_commands_train_and_measure(tmp_path: Path) -> None:
     assert [score.score for score in outcome.scores] == [0.25]
     silent = trainer(tmp_path, "--score", "none", evaluate="true")
     (tmp_path / "run" / "evaluate.finished.json").unlink()
-    with pytest.raises(InvalidInput, match=r"evaluation\.json: the evaluation left no scores"):
+    with pytest.raises(InvalidInput, match=r"evaluation\.json: the evaluation wrote no scores"):
         silent.outcome(RUN, tmp_path / "run", ("lighting",), Heard())
 
 
@@ -326,7 +326,7 @@ def test_a_wrong_evaluation_is_done_again_and_the_policy_kept(tmp_path: Path) ->
     slips = {
         "{'scores': {'lighting': 61}}": "write 61% as 0.61",
         "{'scores': {'nominal': 0.9}}": "leave trials of the nominal scene out",
-        "{}": "the evaluation left no scores",
+        "{}": "the evaluation wrote no scores",
     }
     for slip, reason in slips.items():
         program.write_text(f"import json, sys; json.dump({slip}, open(sys.argv[1], 'w'))")

@@ -61,7 +61,6 @@ def summary() -> ModelSummary:
 @pytest.mark.parametrize(
     ("gain", "verdict"),
     [
-        (-0.001, "Any reasonable split will do: the best allocation is expected to gain 0.0 points"),
         (0.004, "Any reasonable split will do: the best allocation is expected to gain 0.4 points"),
         (0.015, "The choice matters little: the best allocation is expected to gain 1.5 points"),
         (0.05, "The choice matters: the best allocation is expected to gain 5.0 points"),
@@ -72,6 +71,15 @@ def test_whether_the_choice_matters_is_told_by_training_noise(gain: float, verdi
         summary(), gain_over_equal=Estimate(gain, np.full(3, gain)), noise=Estimate(0.023, np.full(3, 0.023))
     )
     assert choice_sentence(given) == (f"{verdict} more than an equal split; retraining alone moves success by 2.3.")
+
+
+@pytest.mark.parametrize("gain", [-0.001, 0.0, 0.0004])
+def test_a_gain_that_rounds_to_nothing_is_not_printed(gain: float) -> None:
+    no_gain = replace(
+        summary(), gain_over_equal=Estimate(gain, np.full(3, gain)), noise=Estimate(0.023, np.full(3, 0.023))
+    )
+    text = "No allocation is expected to gain more than an equal split; retraining alone moves success by 2.3 points."
+    assert choice_sentence(no_gain) == text
 
 
 def test_an_equal_split_is_called_one() -> None:

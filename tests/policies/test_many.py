@@ -210,7 +210,7 @@ def test_a_policy_that_the_last_update_ruined_fails_alone(
     flights[1].learner.after = ruin  # type: ignore[method-assign]
     failures: dict[Path, str] = {}
     many._fly(flights, 2000, failures, silent)  # type: ignore[arg-type]
-    assert failures == {tmp_path / "1": "the last update left weights that are no numbers; lower the learning rate"}
+    assert failures == {tmp_path / "1": "the last update produced weights that are not finite; lower the learning rate"}
     assert (tmp_path / "0" / "policy.json").exists()
     assert not (tmp_path / "1").exists()
 

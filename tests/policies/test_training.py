@@ -122,7 +122,7 @@ def test_weights_that_the_last_update_ruined_are_not_kept(tmp_path: Path, silent
             loss = super().loss(draw)
             return loss + (torch.zeros(1) * self.module.weight[0]).sqrt().sum() if draw["step"] == 299 else loss
 
-    with pytest.raises(RunFailed, match="the last update left weights that are no numbers; lower"):
+    with pytest.raises(RunFailed, match="the last update produced weights that are not finite; lower"):
         train(Cliff(), SETTINGS, tmp_path, "id", silent)
     assert not list(tmp_path.glob("resume-000000300*"))
 

@@ -75,7 +75,7 @@ def test_sqlite_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(
         "factored_scaling.runner.executors.cluster.file_system", lambda path: found(path, mounts), raising=True
     )
-    with pytest.raises(InvalidInput, match=r"SQLite lies on a network file system \(nfs4\).*PostgreSQL"):
+    with pytest.raises(InvalidInput, match=r"SQLite file is on a network file system \(nfs4\).*PostgreSQL"):
         check_shared(job)
 
 

@@ -443,7 +443,7 @@ def test_a_run_that_kills_its_workers_is_not_taken_for_ever(tmp_path: Path) -> N
         row = study.find_run(first)
         assert row.state == "failed"
         assert row.error is not None
-        assert "5 workers died" in row.error
+        assert "crashed 5 workers" in row.error
         study.store.retry(first)
         work_all(study, tmp_path)
         assert study.find_run(first).state == "done"

@@ -186,7 +186,7 @@ class TestEvaluation:
             ("score\n1\n", "no column 'code'"),
             ("code,score,score\n", "column 'score' appears twice"),
             ("code,score\nAAAA\n", r"row 1 \(line 2\), column score: 1 cells where the header has 2"),
-            ("code,score\n", "has a header but no rows$"),
+            ("code,score\n", "has a header but no rows; add a row below the header$"),
             ("", "is empty"),
             ("code,collected,scor\n", "unknown column 'scor'"),
         ],

@@ -53,7 +53,7 @@ def test_a_new_connection_is_a_new_episode_and_takes_over(server: PolicyServer) 
     with PolicyClient(server.address) as first, PolicyClient(server.address) as second:
         assert first.infer(seen(0))["actions"][0, 0] == 1
         assert second.infer(seen(0))["actions"][0, 0] == 1
-        with pytest.raises(PolicyError, match="another connection has taken this policy over"):
+        with pytest.raises(PolicyError, match="another connection now uses this policy"):
             first.infer(seen(0))
         assert second.infer(seen(0))["actions"][0, 0] == 2
 

@@ -446,9 +446,9 @@ class TestLeases:
     def test_a_done_run_stays_done(self, store: Store, example: Any) -> None:
         store.append_trials(example.runs[0], [Trial("a", 1.0)])
         store.tell(example.runs[0])
-        with pytest.raises(InvalidInput, match="done and stays so"):
+        with pytest.raises(InvalidInput, match="is already done"):
             store.fail(example.runs[0], None, "changed my mind")
-        with pytest.raises(InvalidInput, match="done and stays so"):
+        with pytest.raises(InvalidInput, match="is already done"):
             store.release(example.runs[0])
         assert taken(store, example.study).id == example.runs[1]
 

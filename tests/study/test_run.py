@@ -139,7 +139,7 @@ def test_mistakes_are_found_before_a_worker_starts(study: Study) -> None:
         study.run(lab, executor="slurm", gpu=1, speed=3)
     with pytest.raises(InvalidInput, match="workers of executor 'local' end with the command"):
         study.run(lab, detach=True)
-    with pytest.raises(InvalidInput, match="cannot travel to other machines"):
+    with pytest.raises(InvalidInput, match="cannot be sent to other machines"):
         study.run(lab, executor="ray")
     with pytest.raises(InvalidInput, match="cannot be loaded"):
         study.run(backend="nowhere:Backend")

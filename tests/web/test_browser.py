@@ -418,7 +418,7 @@ def test_the_overview_follows_the_record_by_itself(
     with opened(browser, DESKTOP) as page:
         page.goto(served.url)
         expect(page.get_by_role("heading", level=1)).to_contain_text("4 of 5 policies are measured.")
-        page.get_by_text("the whole error").click()
+        page.get_by_text("full error").click()
         run = next(run for run in wiping.runs() if run.state == "failed")
         wiping.add(dict.fromkeys(STEEP, 30), seed=7)
         expect(page.get_by_role("heading", level=1)).to_contain_text("4 of 6 policies are measured.")

@@ -41,17 +41,17 @@ class BackendRequest:
     policy: Mapping[str, Any]
     evaluation: Mapping[str, Any]
     task: str | None
-    # the study's folder, from which paths are read
+    # the study's folder; paths are relative to it
     folder: Path
-    # None: what the backend prefers
+    # None: the default of the backend
     device: str | None = None
-    # the study's; empty where they were checked before
+    # factors of the study; empty if they are already checked
     factors: tuple[str, ...] = ()
     where: str = field(default="trainer", compare=False)
 
 
 def backend_settings(spec: StudySpec) -> dict[str, Any]:
-    """The study's `trainer:` or `backend:` with its kind; empty when nobody trains.
+    """The study's `trainer:` or `backend:` with its kind; empty if the study has none.
 
     A study with a `task:` is simulated. One with a dataset gets our own policy unless it names another backend.
     """

@@ -1,4 +1,4 @@
-"""The `command` trainer: any command line, with placeholders for what to train on and where to leave the policy."""
+"""The `command` trainer: any command line, with placeholders for its input and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from factored_scaling.progress import Progress
 if TYPE_CHECKING:
     from factored_scaling.backends import BackendRequest
 
-MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and the next may take their folders
+MOST_PATIENCE = 50  # seconds; after a minute `fsc run` ends its workers, and others may take their runs
 SHOWN_EVERY = 0.1  # seconds; a program may print thousands of lines in that time
 # "120/1000", "120 / 1,000", as progress bars and most loops print it; the last one of a line counts
 _STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
@@ -30,11 +30,11 @@ _STEPS = re.compile(r"(\d[\d,]*)\s*/\s*(\d[\d,]*)")
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """What a study's `trainer:` says for a command of your own."""
+    """A study's `trainer:` of kind command."""
 
     # the command line that trains a policy: a text, or a list of words
     command: tuple[str, ...]
-    # a second command line that measures it; it must leave scores or trials
+    # a second command line that measures it; it must write scores or trials
     evaluate: tuple[str, ...] = ()
     # words that replace {resume} when an earlier attempt is resumed
     resume: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class CommandSettings:
     dataset: str = ""
     # where the commands run, relative to the study's folder
     directory: str = "."
-    # seconds in which a command that is asked to stop may save its work
+    # seconds for a stopped command to save its work
     patience: float = 30.0
 
     @classmethod
@@ -87,7 +87,7 @@ class CommandSettings:
 
 
 class CommandBackend(OutcomeBackend):
-    """Runs the study's command lines; each finished step is noted, so that it is not repeated."""
+    """Runs the study's command lines. Finished steps are recorded and not repeated."""
 
     def __init__(self, settings: CommandSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
@@ -101,18 +101,18 @@ class CommandBackend(OutcomeBackend):
         return cls(settings, request.folder, request.device)
 
     def describe(self) -> dict[str, Any]:
-        """What makes the policies, for the record: two runs whose descriptions differ may not belong on one curve."""
+        """The training settings, for the record: runs with different ones should not share a curve."""
         return {"kind": "command", "command": list(self.settings.command), "evaluate": list(self.settings.evaluate)}
 
     def check(self, episodes: Sequence[str]) -> None:
-        """Every id can be put where the commands want it, and the study's dataset still holds them all."""
+        """Check that the commands can take every id and that the study's dataset has all episodes."""
         for name in ("command", "evaluate", "resume"):
             check_ids(getattr(self.settings, name), episodes, f"trainer.{name}")
         if self.settings.dataset:
             found_in(self.folder / Path(self.settings.dataset).expanduser(), episodes)
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
-        """Run the command unless an earlier attempt ended well."""
+        """Run the command unless an earlier attempt succeeded."""
         if not self._step("train", run, folder).finished:
             self.check(run.episodes)
         self._carry_out("train", self.settings.command, run, folder, progress)

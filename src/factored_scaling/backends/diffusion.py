@@ -33,14 +33,14 @@ AT_ONCE = 16  # episodes read between two saves of the cache
 
 @dataclass(frozen=True)
 class DiffusionSettings:
-    """What a study's `trainer:` and `policy:` say for our own policy."""
+    """A study's `trainer:` and `policy:` for our own policy."""
 
     # the labelled LeRobot dataset
     dataset: Path
     config: DiffusionConfig
-    # what pictures are resized to before training
+    # size of images in training
     image_size: int = IMAGE_SIZE
-    # the cameras that the policy sees; all of them without
+    # cameras of the policy; by default all
     cameras: tuple[str, ...] = ()
     # held-out scenes, for FSC-Proxy
     proxy: ProxySettings | None = None
@@ -66,7 +66,7 @@ class DiffusionSettings:
 
 
 class DiffusionBackend(OutcomeBackend):
-    """Trains runs on their episodes' frames, which are read once and cached in STUDY/demos; singly or as one job."""
+    """Trains runs, singly or as one job. Frames of their episodes are read once and cached in STUDY/demos."""
 
     in_process = True
 
@@ -84,7 +84,7 @@ class DiffusionBackend(OutcomeBackend):
         return cls(settings, request.folder, request.device)
 
     def describe(self) -> dict[str, Any]:
-        """What makes the policies, for the record."""
+        """The training settings, for the record."""
         return {"kind": "diffusion"}
 
     def notice(self) -> str:
@@ -98,16 +98,16 @@ class DiffusionBackend(OutcomeBackend):
             found_in(self.settings.dataset, missing)
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
-        """Train the run's policy in `folder`, going on where it stopped."""
+        """Train the run's policy in `folder`, from its last checkpoint."""
         from factored_scaling.policies.diffusion import train_diffusion
 
         table = self._table(run.episodes, progress)
         train_diffusion(table, self.settings.config, run.seed, folder, progress, self._device, episodes=run.episodes)
 
     def train_many(self, runs: Sequence[RunSpec], folders: Sequence[Path], context: Context) -> dict[Path, str]:
-        """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
+        """Train several runs' policies as one job, from their last checkpoints; returns the errors of failed ones.
 
-        On a GPU `context.together` policies are in flight together, or as many as its free memory allows.
+        On a GPU `context.together` policies are trained together, or as many as its free memory allows.
         """
         from factored_scaling.policies.capacity import train_within
         from factored_scaling.policies.many import Job
@@ -142,7 +142,7 @@ class DiffusionBackend(OutcomeBackend):
         return Embeddings(trained, held_out, tuple(varied_factors(scenes)))
 
     def _held_out_images(self, root: Path) -> NDArray[np.uint8]:
-        """The first pictures of every episode of a dataset, as the policy sees them."""
+        """The first images of every episode of a dataset, at the policy's size."""
         from factored_scaling.data.lerobot.dataset import LerobotDataset
         from factored_scaling.data.lerobot.pictures import first_pictures, resized
 
@@ -157,7 +157,7 @@ class DiffusionBackend(OutcomeBackend):
         return np.stack(rows).transpose(0, 1, 4, 2, 3)
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
-        """The episodes' frames at the policy's size, from the cache or out of the dataset."""
+        """The episodes' frames at the policy's size, from the cache or the dataset."""
         self._read(ids, progress)
         return self._shelf.select(ids)
 

@@ -1,4 +1,4 @@
-"""FSC-Proxy for policies that LeRobot trained: their embeddings of first observations, computed where LeRobot is."""
+"""FSC-Proxy for policies trained by LeRobot: embeddings of first observations, computed in LeRobot's environment."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from factored_scaling.progress import Progress
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.dataset import LerobotDataset
 
-# by LeRobot's name of the policy, the usual one first
+# by LeRobot's name of the policy, the default first
 EMBEDDINGS = {"diffusion": ("vision",), "pi0": ("attention", "latent"), "pi05": ("attention", "latent")}
 
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """What `trainer.proxy` of a study says."""
+    """A study's `trainer.proxy`."""
 
     # a LeRobot dataset of held-out scenes, labelled by the factor each varies; first observations are enough
     held_out: Path
@@ -111,7 +111,7 @@ def varied_factors(root: Path) -> list[str | None]:
 def first_observations(
     dataset: LerobotDataset, indices: Sequence[int], checkpoint: Path
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """What the policy looks at in each episode's first frame, and the episode's task, in the order of `indices`."""
+    """The policy's inputs in each episode's first frame, and the episode's task, in the order of `indices`."""
     from factored_scaling.data.lerobot.pictures import read_episodes, read_pictures
     from factored_scaling.data.lerobot.rows import vectors
 

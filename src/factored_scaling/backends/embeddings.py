@@ -12,7 +12,7 @@ import numpy as np
 from factored_scaling.core.proxy import nearest_means
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
-LARGEST = 1e30  # of an embedding; squares of larger numbers have no sum
+LARGEST = 1e30  # of an embedding; the sum of larger squares overflows
 ARRAYS = ("trained", "held_out", "factors")
 _HINT = (
     "numpy.savez with `trained` and `held_out`, one row per observation, and `factors`, one name per row of held_out"
@@ -20,7 +20,7 @@ _HINT = (
 
 
 def similarities(path: Path, factors: Sequence[str]) -> dict[str, Any]:
-    """How near the file's held-out observations lie to those trained on, as workers keep it of our own policies."""
+    """Similarities of the file's held-out observations to the training set, in the form that workers store."""
     arrays = _arrays(path)
     varied = [str(name) for name in arrays["factors"].tolist()] if "factors" in arrays else []
     if varied and len(varied) != len(arrays["held_out"]):

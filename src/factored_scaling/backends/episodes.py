@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def found_in(root: Path, ids: Sequence[str]) -> tuple[LerobotDataset, list[int]]:
-    """The opened dataset and the numbers of the episodes in it; an error when it does not hold them all."""
+    """The opened dataset and the numbers of the episodes in it; an error if any are missing."""
     from factored_scaling.data.lerobot.dataset import LerobotDataset
     from factored_scaling.data.lerobot.identity import indices_of
 

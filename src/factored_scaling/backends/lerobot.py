@@ -1,8 +1,8 @@
 """The `lerobot` trainer: `lerobot-train` of the user's own environment, on the run's episodes and their statistics.
 
-The episodes are written as a dataset of their own, and all of that is trained on. LeRobot's own selection,
-`--dataset.episodes`, normalises with the statistics of all episodes in every version, and looks up wrong frames in
-0.4.4 to 0.5.1 wherever a policy drops the ends of episodes, as the diffusion policy does.
+The episodes are written as a separate dataset, and all of it is used. LeRobot's own selection, `--dataset.episodes`,
+normalises with the statistics of all episodes in every version. In 0.4.4 to 0.5.1 it also reads wrong frames for
+policies that drop the ends of episodes, such as the diffusion policy.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from factored_scaling.progress import Progress
 if TYPE_CHECKING:
     from factored_scaling.backends import BackendRequest
 
-OLDEST = (0, 4, 0)  # earlier ones read another layout of datasets
+OLDEST = (0, 4, 0)  # earlier versions have another layout of datasets
 LOADED = "All keys loaded successfully!"
-# what different versions print otherwise
+# texts that differ between versions
 NOT_LOADED = (
     "Returning model without loading pretrained weights",
     "Could not remap state dict keys",
@@ -81,7 +81,7 @@ class LerobotPolicy:
     batch_size: int
     # the policy's own options, without their `--policy.`
     options: Mapping[str, Any]
-    # other options of lerobot-train that change what is learnt, such as `optimizer.lr`
+    # other options of lerobot-train that affect the policy, such as `optimizer.lr`
     training: Mapping[str, Any]
 
     @classmethod
@@ -109,7 +109,7 @@ class LerobotPolicy:
         )
 
     def flags(self) -> list[str]:
-        """The command line's part that says what to train."""
+        """Options of the command line for the policy."""
         fixed = {"policy.type": self.type, "steps": self.steps, "batch_size": self.batch_size}
         own = {f"policy.{key}": value for key, value in self.options.items()}
         return [f"--{key}={_flag(value)}" for key, value in {**fixed, **own, **self.training}.items()]
@@ -123,9 +123,9 @@ class LerobotSettings:
     python: Path
     # the dataset whose episodes the study names
     dataset: Path
-    # more options for lerobot-train that do not change what is learnt: --num_workers=8, --wandb.enable=true
+    # options for lerobot-train that do not affect the policy: --num_workers=8, --wandb.enable=true
     arguments: tuple[str, ...]
-    # checkpoints per run: how often one is saved to go on from, in shares of the whole training
+    # checkpoints per run, at equal intervals
     saves: int
     # held-out scenes and the embedding to compare them by, for FSC-Proxy
     proxy: ProxySettings | None
@@ -146,7 +146,7 @@ class LerobotSettings:
         for key, what in (("python", "the Python in which LeRobot is installed"), ("dataset", "a LeRobot dataset")):
             if not isinstance(data.get(key), str) or not data[key]:
                 raise InvalidInput(f"no {key}", where="trainer", hint=f"give the path of {what}")
-            paths[key] = home / Path(data[key]).expanduser()  # not resolved: a venv's Python is a link
+            paths[key] = home / Path(data[key]).expanduser()  # not resolved, because a venv's Python is a link
             if not paths[key].exists():
                 raise InvalidInput("no such path", where=f"trainer.{key}: {paths[key]}", hint=f"give {what}")
         arguments = data.get("arguments", [])
@@ -185,7 +185,7 @@ class LerobotBackend(OutcomeBackend):
         return cls(LerobotPolicy.from_mapping(request.policy), settings, place, request.device)
 
     def describe(self) -> dict[str, Any]:
-        """What makes the policies, for the record."""
+        """The training settings, for the record."""
         return {
             "kind": "lerobot",
             "version": self.version,
@@ -194,17 +194,17 @@ class LerobotBackend(OutcomeBackend):
         }
 
     def check(self, episodes: Sequence[str]) -> None:
-        """The dataset holds them all."""
+        """Check that the dataset has all episodes."""
         found_in(self.settings.dataset, episodes)
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
-        """Write the run's episodes as a dataset and train on it, from the last checkpoint where there is one."""
+        """Write the run's episodes as a dataset and train on it, from the last checkpoint if there is one."""
         step = self._step("train", run, folder)
         if step.finished:
             return
         chosen = self._select(run, step.folder / "dataset", progress)
         resuming = (step.folder / LAST / "train_config.json").exists()
-        if not resuming:  # LeRobot refuses a folder that is there already
+        if not resuming:  # LeRobot refuses an existing folder
             shutil.rmtree(step.folder / "lerobot", ignore_errors=True)
         values = {**step.values(), "checkpoint": str(step.folder / LAST), "resume": []}
         environment = step.environment(values, self.settings.common.environment, resuming)
@@ -214,13 +214,13 @@ class LerobotBackend(OutcomeBackend):
             read_checkpoint(step.folder)
             write_text((step.folder / LAST).resolve() / SELECTION, chosen)
             _prune(step.folder / CHECKPOINTS, keep=1)
-            shutil.rmtree(step.folder / "dataset")  # can be written again; pictures make it large
+            shutil.rmtree(step.folder / "dataset")  # large, and can be written again
 
         command = self._command(run, step.folder, resuming)
         step.carry_out(command, self.folder, environment, hear, self.settings.common.patience, check)
 
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
-        """The checkpoint, and what the study's own `evaluate` command measured of it, if there is one."""
+        """The checkpoint, and the results of the study's `evaluate` command, if there is one."""
         place = folder.resolve()
         checkpoint = read_checkpoint(place)
         outcome = Outcome((), (), str(checkpoint.relative_to(place)), _last_numbers(place / "train.log"))
@@ -257,7 +257,7 @@ class LerobotBackend(OutcomeBackend):
         return Step(name, run, folder.resolve(), self.folder, self._device or "cpu")
 
     def _select(self, run: RunSpec, target: Path, progress: Progress) -> str:
-        """The run's episodes as a dataset of their own; returns the note on which they are and whose statistics."""
+        """Write the run's episodes as a separate dataset; returns the note on its episodes and statistics."""
         from factored_scaling.data.lerobot.select import SELECTION as NOTE
         from factored_scaling.data.lerobot.select import select_episodes
 
@@ -286,12 +286,12 @@ class LerobotBackend(OutcomeBackend):
             flags["policy.device"] = self._device
         ours = {f"--{key}": f"--{key}={_flag(value)}" for key, value in flags.items()}
         for later in (*self.policy.flags(), *self.settings.arguments):
-            ours[later.partition("=")[0]] = later  # LeRobot takes an option once
+            ours[later.partition("=")[0]] = later  # LeRobot accepts an option only once
         return [*start, *ours.values()]
 
 
 def lerobot_version(python: Path, environment: Mapping[str, str]) -> str:
-    """The version of LeRobot that this Python has; an error when it has none, or one that is too old."""
+    """The version of LeRobot in this Python; an error if it is missing or too old."""
     try:
         own = {**outside_environment(), **environment}
         done = subprocess.run([python, "-c", _VERSION], env=own, capture_output=True, text=True, timeout=60)
@@ -308,7 +308,7 @@ def lerobot_version(python: Path, environment: Mapping[str, str]) -> str:
 
 
 def read_checkpoint(folder: Path) -> Path:
-    """The newest checkpoint in a run's folder, if it is whole."""
+    """The newest checkpoint in a run's folder, if it is complete."""
     place = (folder / LAST).resolve()
     for name in ("config.json", "model.safetensors", "train_config.json"):
         if not (place / name).is_file():
@@ -321,7 +321,7 @@ def read_checkpoint(folder: Path) -> Path:
 
 
 def _listener(policy: LerobotPolicy, folder: Path, progress: Progress) -> Hear:
-    """Progress from the bar or the log lines; ends the training when a pretrained policy was not really loaded."""
+    """Progress from the bar or the log lines; ends the training if a pretrained policy was not loaded."""
     must_load = policy.type in SAYS_WHETHER_LOADED and bool(policy.options.get("pretrained_path"))
     done, note, loaded = 0, "", not must_load
 
@@ -346,7 +346,7 @@ def _listener(policy: LerobotPolicy, folder: Path, progress: Progress) -> Hear:
 
 def _steps(line: str, total: int) -> int:
     bar = _BAR.search(line)
-    if bar:  # after a resume the bar counts what is left
+    if bar:  # after a resume the bar counts the remaining steps
         return max(0, total - (int(bar[2]) - int(bar[1])))
     logged = _LOGGED.search(line)
     if logged:

@@ -33,7 +33,7 @@ class Outcome:
     scores: tuple[Measurement, ...] = ()
     policy: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    # what FSC-Proxy needs, from embeddings that the program left
+    # similarities for FSC-Proxy, from embeddings of the program
     similarities: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -42,7 +42,7 @@ class Outcome:
         return bool(self.trials or self.scores)
 
     def with_evaluation(self, later: Outcome) -> Outcome:
-        """This outcome of training, and what a program of its own measured afterwards."""
+        """This outcome of training, with the results of a separate evaluation."""
         return Outcome(
             self.trials + later.trials,
             self.scores + later.scores,
@@ -53,14 +53,14 @@ class Outcome:
 
 
 class OutcomeBackend(ABC):
-    """Base of backends whose program writes an `Outcome`. It becomes trials and means and is recorded with the run."""
+    """Base of backends whose program writes an `Outcome`. Its trials and means are recorded with the run."""
 
     @abstractmethod
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """The outcome of a trained run; without trials and scores it waits for people."""
 
     def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Trial | Measurement]:
-        """The program's trials and means; nothing where people are to measure the policy."""
+        """The program's trials and means; nothing if people measure the policy."""
         outcome = self.outcome(run, folder, context.factors, context)
         context.policy, context.metrics = outcome.policy, outcome.metrics
         context.similarities = outcome.similarities
@@ -69,13 +69,13 @@ class OutcomeBackend(ABC):
 
 
 def read_outcome(path: Path, factors: Sequence[str], remedy: str = CORRECT) -> Outcome:
-    """The file's content; nothing when there is no file, an error that names the place when it is wrong."""
+    """The file's content; an empty outcome without a file. Errors name the place."""
     if not path.exists():
         return Outcome()
     try:
         return _outcome(read_json(path), factors, path.parent)
     except FscError as error:
-        # a finished training is not repeated, even if the program has been corrected since
+        # a finished training is not repeated, even after a change of the program
         error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
         if str(path) in error.where:
             raise
@@ -88,7 +88,7 @@ def measured(step: Step, factors: Sequence[str]) -> Outcome:
         outcome = read_outcome(step.result, factors, MEASURE)
         if not outcome.measured:
             hint = f"the command must write scores or trials to {{result}}; {MEASURE}"
-            raise InvalidInput("the evaluation left no scores", where=str(step.result), hint=hint)
+            raise InvalidInput("the evaluation wrote no scores", where=str(step.result), hint=hint)
     except FscError:
         step.forget()
         raise
@@ -158,7 +158,7 @@ def _trials(data: object, factors: Sequence[str]) -> list[Trial]:
 
 
 def _scores(data: object, factors: Sequence[str]) -> tuple[list[Trial], list[Measurement]]:
-    """One score for all, or one per factor; each a mean, a mean with its number of trials, or a list of single ones."""
+    """One score, or one per factor: a mean, a mean with its number of trials, or a list of trials' scores."""
     if not isinstance(data, Mapping) or set(data) & {"mean", "trials"}:
         data = {"": data}
     trials: list[Trial] = []

@@ -1,4 +1,4 @@
-"""Run an external command: stream and log its output, stop it at a safe point, end it when its worker dies."""
+"""Run an external command: stream and log its output, stop it at a safe point, and end it when its worker dies."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import IO
 from factored_scaling.backends.watchdog import MARK, end_all
 from factored_scaling.errors import RunFailed
 
-TICK = 0.2  # seconds between two looks at whether to stop, when the command is silent
+TICK = 0.2  # seconds between two checks for a stop while the command is silent
 LAST_LINES = 5  # of the output, in the error of a command that failed
 _LONGEST_LINE = 4000  # characters; a command that never ends a line must not fill the memory
 _ENDS = re.compile(r"[\r\n]+")  # progress bars rewrite their line
 
-# what the dashboard, the policy server and PostgreSQL's library read; a study's `environment:` may hand them on
+# secrets of the dashboard, policy server and PostgreSQL; a study's `environment:` may pass them on
 _SECRETS = ("FSC_TOKEN", "FSC_POLICY_KEY", "PGPASSWORD")
 # the address of a database with a password in it
 _PASSWORD = re.compile(r"postgres(ql)?(\+\w+)?://([^/?#@\s]*:[^/?#@\s]*@|\S*[?&]password=)", re.IGNORECASE)
@@ -67,7 +67,7 @@ def run_command(
         try:
             while process.poll() is None:
                 _pass_on(lines, hear, last)
-            reader.join(1.0)  # not for ever: a process that the command left behind may hold the other end
+            reader.join(1.0)  # a process that the command left behind may keep the pipe open
             while not lines.empty():
                 _pass_on(lines, hear, last)
             hear(None)

@@ -1,19 +1,19 @@
 """The Backend protocol: how a run is trained and measured.
 
-A backend has two methods, `train` and `evaluate`. It may have more, which are used where they exist:
+A backend has two methods, `train` and `evaluate`. More methods are optional:
 
-| method | what it adds |
+| method | purpose |
 |---|---|
-| `train_many(runs, folders, context)` | several runs as one job; returns the reason of each that failed, by folder |
+| `train_many(runs, folders, context)` | several runs as one job; returns the errors of failed ones, by folder |
 | `evaluate_many(runs, folders, contexts)` | several policies side by side; yields (index of the run, trial) |
-| `fingerprint(folder)` | a digest of the policy; with it, trials are recorded while the evaluation goes on |
+| `fingerprint(folder)` | a digest of the policy; with it, trials are recorded during the evaluation |
 | `embed(run, folder, context)` | embeddings for FSC-Proxy |
 | `check(episodes)` | an error before any worker starts when an episode is not available |
-| `describe()` | what makes the policies, as plain data for the record |
+| `describe()` | the training settings, as plain data for the record |
 | `notice()` | a sentence for studies that get the backend by default |
 
-`from_request(request)`, a class method, makes the backend from everything that study.yaml says (`BackendRequest`).
-Without it the class is called with the settings of `backend:` as keywords.
+The class method `from_request(request)` creates the backend from all settings of study.yaml (`BackendRequest`). Without
+it the class is called with the settings of `backend:` as keywords.
 
 Class attributes: `in_process = True` says that networks are trained in the worker's own process, on the device that
 `fsc run --device` names; `one_core = True` that a worker keeps one core busy, so that one per core is started.
@@ -35,15 +35,15 @@ from factored_scaling.progress import Progress
 
 
 def _silent(done: int, total: int, note: str = "") -> None:
-    """Progress that nobody watches."""
+    """Progress that is not reported."""
 
 
 @dataclass
 class Context:
     """Context of a run, passed to the backend with the run and its folder.
 
-    Call it to report progress: `context(done, total, note)`. The call raises to stop the work at a safe point, so make
-    it often. `policy`, `metrics` and `similarities` are for the backend to fill in; they are recorded with the run.
+    Call it to report progress: `context(done, total, note)`. The call raises to stop the work, so call it
+    often. `policy`, `metrics` and `similarities` are for the backend to fill in; they are recorded with the run.
     """
 
     progress: Progress = _silent
@@ -57,7 +57,7 @@ class Context:
     done: Collection[str] = ()
     # runs that `train_many` trains side by side; None: as many as fit
     together: int | None = None
-    # where the policy lies, relative to the run's folder
+    # path of the policy, relative to the run's folder
     policy: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     # similarities for FSC-Proxy that were computed elsewhere
@@ -70,7 +70,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Embeddings of first observations, one row each: those trained on, and held-out ones with the varied factor."""
+    """Embeddings of first observations, one row each: of the training set, and held-out with the varied factor."""
 
     trained: NDArray[np.float32]
     held_out: NDArray[np.float32]
@@ -81,9 +81,9 @@ class Backend(Protocol):
     """Trains and measures the runs of a study."""
 
     def train(self, run: RunSpec, folder: Path, context: Context) -> None:
-        """Train on `run.episodes` and leave the policy in `folder`; called again, go on where it stopped."""
+        """Train on `run.episodes` and write the policy to `folder`; a repeated call resumes."""
         ...
 
     def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterable[Trial | Measurement]:
-        """Yield trials, or means over many; nothing where people are to measure the policy."""
+        """Yield trials, or means over many; nothing if people measure the policy."""
         ...

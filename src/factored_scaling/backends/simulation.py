@@ -1,7 +1,7 @@
 """The simulation backend: collects demonstrations in a simulator, trains, evaluates and embeds our own policy.
 
 An episode's id determines it: `camera_pose/17` is the demonstration of camera_pose with random seed 17, the same
-on every machine. So frames are a cache that can be deleted, and a study stores ids only.
+on every machine. So frames are a cache that can be deleted, and studies store only ids.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         return lab
 
 
-CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation meets the same batches
+CHUNK = 256  # trials rolled out together; fixed, so that a resumed evaluation has the same batches
 REPORT_EVERY = 16  # trials between two reports of progress
-DEMOS_AT_ONCE = 16, 64  # demonstrations made between two reports of progress: at least, at most
-DEMO_BYTES = 1 << 30  # of pictures that are made before they are written
+DEMOS_AT_ONCE = 16, 64  # demonstrations between two reports of progress: minimum, maximum
+DEMO_BYTES = 1 << 30  # of images that are rendered before they are written
 DATASET_STRIDE = 100_000  # dataset seed s numbers its episodes from s times this
 NOMINAL = "nominal"
 
@@ -72,7 +72,7 @@ class Lab:
         return lab
 
     def collect(self, order: Mapping[str, int], seed: int, progress: Progress) -> Sequence[Episode]:
-        """Demonstrate `order[factor]` episodes per factor, numbered from `seed` on, and keep their frames."""
+        """Demonstrate `order[factor]` episodes per factor, numbered from `seed` on, and store their frames."""
         episodes = []
         for factor, count in order.items():
             if factor != NOMINAL and factor not in self.task.factors:
@@ -83,12 +83,12 @@ class Lab:
         return episodes
 
     def frames(self, ids: Sequence[str], progress: Progress) -> FrameTable:
-        """The episodes' frames, from the cache or demonstrated now; large ones are mapped from a file."""
+        """The episodes' frames, from the cache or new demonstrations; large ones are mapped from a file."""
         self.demonstrate(ids, progress)
         return self._shelf.select(ids)
 
     def demonstrate(self, ids: Sequence[str], progress: Progress) -> None:
-        """Make the episodes that the cache does not have."""
+        """Demonstrate the episodes that are not cached."""
         missing = self._shelf.missing(ids)
         each = self.task.max_steps * self.task.cameras * 3 * self.task.image_size**2
         at_once = min(max(DEMO_BYTES // each, DEMOS_AT_ONCE[0]), DEMOS_AT_ONCE[1])
@@ -101,7 +101,7 @@ class Lab:
             progress(len(missing), len(missing), DEMONSTRATING)
 
     def train(self, run: RunSpec, folder: Path, progress: Progress) -> None:
-        """Train the run's diffusion policy in `folder`, going on where it stopped."""
+        """Train the run's diffusion policy in `folder`, from its last checkpoint."""
         from factored_scaling.policies.diffusion import train_diffusion
 
         self.demonstrate(run.episodes, progress)
@@ -109,9 +109,9 @@ class Lab:
         train_diffusion(table, config, run.seed, folder, progress, self.device, episodes=run.episodes)
 
     def train_many(self, runs: Sequence[RunSpec], folders: Sequence[Path], context: Context) -> dict[Path, str]:
-        """Train several runs' policies as one job, going on where it stopped; the reasons of those that failed.
+        """Train several runs' policies as one job, from their last checkpoints; returns the errors of failed ones.
 
-        On a GPU `context.together` policies are in flight together, or as many as its free memory allows.
+        On a GPU `context.together` policies are trained together, or as many as its free memory allows.
         """
         from factored_scaling.policies.capacity import train_within
         from factored_scaling.policies.many import Job
@@ -131,14 +131,14 @@ class Lab:
         return str(read_description(folder, "policy")["tensors_digest"])
 
     def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Trial]:
-        """Roll the policy out under every held-out condition; whole chunks whose trials are all done are skipped."""
+        """Roll the policy out under every held-out condition; chunks whose trials are all done are skipped."""
         for _, trial in self.evaluate_many([run], [folder], [context]):
             yield trial
 
     def evaluate_many(
         self, runs: Sequence[RunSpec], folders: Sequence[Path], contexts: Sequence[Context]
     ) -> Iterator[tuple[int, Trial]]:
-        """Roll several policies out side by side; yields (index of the run, trial). Scores are those of one at a time.
+        """Roll several policies out together; yields (index of the run, trial). Scores equal those of single policies.
 
         The runs must share evaluation and policy settings, as those of one study do. Progress of
         all is reported to the first context.
@@ -168,7 +168,7 @@ class Lab:
                     missing[row // len(chunk)],
                     Trial(condition.key, score, (condition.factor,), str(condition.setting)),
                 )
-                # A stop must not have to wait for all policies' rollouts.
+                # A stop must not wait for all policies' rollouts.
                 if count % REPORT_EVERY == 0:
                     progress(behind + count, total, "rolling out")
         progress(total, total, "rolling out")
@@ -192,7 +192,7 @@ class Lab:
         from factored_scaling.policies.diffusion import load_policy
 
         conditions = self.conditions(run.evaluation)
-        if self._held_out is None or self._held_out[0] != conditions:  # the next runs' are the same
+        if self._held_out is None or self._held_out[0] != conditions:  # the same for all runs
             self._held_out = conditions, self.task.first_frames(conditions, self.device)[0].cpu()
         self.demonstrate(run.episodes, context)
         policy = load_policy(folder, self.device)
@@ -210,7 +210,7 @@ class Lab:
 
 
 def policy_config(policy: Mapping[str, Any]) -> DiffusionConfig:
-    """The diffusion policy that a study's `policy:` describes; `image_size` is the simulator's business."""
+    """The diffusion policy that a study's `policy:` describes; `image_size` comes from the simulator."""
     return DiffusionConfig.from_mapping({key: value for key, value in policy.items() if key != "image_size"})
 
 

@@ -1,4 +1,4 @@
-"""Steps of external programs in a run's folder. The start and the success of each step are noted."""
+"""Steps of external programs in a run's folder. The start and the success of each step are recorded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Step:
 
     @property
     def result(self) -> Path:
-        """The file that the program writes its result to."""
+        """The program's result file."""
         return self.folder / ("result.json" if self.name == "train" else "evaluation.json")
 
     @property
@@ -64,7 +64,7 @@ class Step:
         return (self.folder / f"{self.name}.begun.json").exists()
 
     def values(self) -> dict[str, Value]:
-        """What placeholders stand for; the files among them are written."""
+        """Values of the placeholders. Files among them are written."""
         write_text(self.folder / "episodes.txt", "".join(f"{id_}\n" for id_ in self.run.episodes))
         whole = {
             **self.run.to_mapping(),
@@ -89,7 +89,7 @@ class Step:
         }
 
     def environment(self, values: Mapping[str, Value], own: Mapping[str, str], resuming: bool) -> dict[str, str]:
-        """The program's environment: ours, what the placeholders say, and the study's own settings, filled in."""
+        """The program's environment: ours, the placeholders, and the study's `environment:`."""
         return {
             "PYTHONUNBUFFERED": "1",  # otherwise a Python program's output is buffered in blocks of 8 kB
             **outside_environment(),
@@ -107,7 +107,7 @@ class Step:
         patience: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run the program; `check` looks at what it left before the step counts as finished."""
+        """Run the program; `check` validates its results before the step counts as finished."""
         if not directory.is_dir():
             raise InvalidInput("no such folder", where=f"trainer.directory: {directory}")
         self._end_leftovers()
@@ -119,7 +119,7 @@ class Step:
             "mark": uuid.uuid4().hex,
         }
         write_text(self.folder / f"{self.name}.begun.json", json.dumps(note, indent=1) + "\n")
-        self.result.unlink(missing_ok=True)  # what an attempt that failed may have left
+        self.result.unlink(missing_ok=True)  # a failed attempt may have left one
         log = self.folder / f"{self.name}.log"
         run_command(command, directory, environment, log, hear, patience, str(note["mark"]))
         check()
@@ -127,7 +127,7 @@ class Step:
         write_text(self.folder / f"{self.name}.finished.json", json.dumps(ended, indent=1) + "\n")
 
     def _end_leftovers(self) -> None:
-        """End what an earlier attempt has left on this machine when its worker and its watchdog were both killed."""
+        """End processes of an earlier attempt on this machine whose worker and watchdog were both killed."""
         with contextlib.suppress(OSError, ValueError):
             note = json.loads((self.folder / f"{self.name}.begun.json").read_text(encoding="utf-8"))
             if isinstance(note, dict) and isinstance(note.get("mark"), str):

@@ -1,6 +1,6 @@
-"""Command lines with placeholders. No shell reads them: what is filled in is never split or expanded.
+"""Command lines with placeholders. No shell reads them: values are never split or expanded.
 
-A word may itself be a program, as in `bash -c '…'`. There, only texts that no shell would act on are filled in.
+A word may itself be a program, as in `bash -c '…'`. There, only values without shell syntax are allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PART = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
 _PROGRAM = re.compile(r"""[\s;|&$()<>"'`\\]""")
 _HARMLESS = re.compile(r"(?!-)[\w@%+=:,./-]*")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "fish")
-_SHELL_ELSEWHERE = ("ssh", "rsh", "eval")  # they join their words, and a shell reads the line
+_SHELL_ELSEWHERE = ("ssh", "rsh", "eval")  # they join their words for a shell
 _OWN = ("policy.", "evaluation.")  # from the same study.yaml as the command, and may be pieces of a program
 LONGEST_ARGUMENT = 120_000  # bytes; Linux takes a little more
 
@@ -29,7 +29,7 @@ Value = str | Sequence[str]
 
 
 def words(command: object, where: str) -> tuple[str, ...]:
-    """A command line's words: a list is taken as it is, a text is split as a shell would split it."""
+    """A command line's words: a list unchanged, a text split like in a shell."""
     if isinstance(command, str):
         try:
             found = shlex.split(command)
@@ -45,7 +45,7 @@ def words(command: object, where: str) -> tuple[str, ...]:
 
 
 def check(command: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Every placeholder is one of `known`; a name ending in `*` stands alone in its word."""
+    """Check that every placeholder is `known`, and that names ending in `*` stand alone in their word."""
     for word in command:
         for match in _PART.finditer(word):
             name = match[2]
@@ -60,7 +60,7 @@ def check(command: Sequence[str], known: Sequence[str], where: str) -> None:
 
 
 def fill(command: Sequence[str], values: Mapping[str, Value], where: str) -> list[str]:
-    """The words with every placeholder filled in; one that stands for several words becomes several words."""
+    """The words with every placeholder filled in; a name ending in `*` becomes several words."""
     filled: list[str] = []
     for index, word in enumerate(command):
         if _is_program(command, index):
@@ -84,7 +84,7 @@ def fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
 
 
 def check_ids(command: Sequence[str], ids: Sequence[str], where: str) -> None:
-    """Every id can stand where the command line wants it."""
+    """Check that every id can be filled into the command line."""
     for index, word in enumerate(command):
         names = [match[2] for match in _PART.finditer(word) if match[2] in ("episodes", "episodes*")]
         if not names:
@@ -133,7 +133,7 @@ def _base(word: str) -> str:
 
 
 def plain(values: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Settings as placeholders: `policy.steps`, `policy.optimizer.lr`; whatever is not a text is written as JSON."""
+    """Settings as placeholders: `policy.steps`, `policy.optimizer.lr`; other types than texts are written as JSON."""
     found: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}.{key}"

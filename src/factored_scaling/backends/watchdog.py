@@ -1,9 +1,9 @@
 """Watches over a command: `watchdog.py SECONDS WORD…` runs it and ends it when standard input closes.
 
-The worker that started the command keeps the other end of standard input. It closes when the worker wants the command
-to stop, and also when the worker is killed: a command without a worker would go on writing into a folder that the next
-worker has taken. When the watchdog is killed, the worker ends what is left. If both are killed, the system ends the
-command, and the next attempt ends its children. Stands alone and needs nothing but Python, so that it starts at once.
+The worker that started the command holds the other end of standard input. It closes when the worker stops the command
+and when the worker is killed; otherwise the command would keep writing into a folder that another worker uses. If the
+watchdog is killed, the worker ends the command. If both are killed, the system ends the command, and the next attempt
+ends its children. This file needs only Python's standard library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-MARK = "FSC_WATCHDOG"  # environment variable that tells the processes of one command from all others
+MARK = "FSC_WATCHDOG"  # environment variable that identifies the processes of one command
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 _LONGEST = 5.0  # seconds in which killed processes must be gone
 
@@ -30,7 +30,7 @@ def main(seconds: float, command: list[str]) -> int:
     here = os.getpid()
 
     def prepare() -> None:
-        """The command hears the signals that its watchdog ignores, and is ended by the system when it loses it."""
+        """Restore signals that the watchdog ignores, and let the system end the command if the watchdog dies."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         if library is not None:
@@ -48,7 +48,7 @@ def main(seconds: float, command: list[str]) -> int:
     threading.Thread(target=_end_when_let_go, args=(child, seconds), daemon=True).start()
     code = child.wait()
     if _let_go.is_set():
-        signal.pause()  # the other thread ends everything, this process too
+        signal.pause()  # the other thread ends this process too
     return 128 - code if code < 0 else code
 
 
@@ -59,7 +59,7 @@ def _end_when_let_go(child: subprocess.Popen[bytes], seconds: float) -> None:
     while os.read(0, 1):
         pass
     _let_go.set()
-    # as Ctrl-C would, then as a batch system would, then for good; the whole group, since trainers have children
+    # SIGINT, then SIGTERM, then SIGKILL, for the whole group, because trainers have children
     for number in (signal.SIGINT, signal.SIGTERM):
         os.killpg(0, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ def _end_when_let_go(child: subprocess.Popen[bytes], seconds: float) -> None:
 def end_all(mark: str, group: int | None = None) -> None:
     """Kill every process that the command with this mark has started, and then the process group.
 
-    Children that made a session of their own are found by the environment that they inherited, on Linux.
+    On Linux, children in other sessions are found by their inherited environment.
     """
     wanted = f"{MARK}={mark}".encode()
     end = time.monotonic() + _LONGEST
@@ -95,7 +95,7 @@ def _processes() -> list[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """The variables that a process was started with; none for those that have ended or are somebody else's."""
+    """The variables that a process was started with; empty for processes that have ended or belong to other users."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123  pathlib takes its time to load
             return file.read().split(b"\0")

@@ -1,1 +1,1 @@
-"""Worlds with known answers, and how well each rule decides in them."""
+"""Benchmarks: synthetic worlds with known answers, and the regret of each rule in them."""

@@ -1,4 +1,4 @@
-"""How well each rule decides: regret against the best allocation, over many worlds of many families."""
+"""Compare rules: regret against the best allocation, over many worlds of many families."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHUNK = 10  # worlds per task of a worker process
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compared, where. `worlds` names a folder of policy tables, a file or a module; no families: all there."""
+    """Settings of a comparison. `worlds` names a folder of policy tables, a file or a module; no families: all."""
 
     worlds: str
     families: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Settings:
     seed: int = 0
 
     def chosen(self) -> tuple[Family | TableFamily, ...]:
-        """The families, in their own order."""
+        """The selected families, in their original order."""
         every = families(self.worlds)
         for name in self.families:
             if name not in [family.name for family in every]:
@@ -48,7 +48,7 @@ class Settings:
         return tuple(family for family in every if not self.families or family.name in self.families)
 
     def parsed(self) -> tuple[Method, ...]:
-        """The rules, read."""
+        """The parsed rules."""
         for name in self.regimes:
             if name not in REGIMES:
                 raise UnknownName(name, REGIMES, kind="regime", where="--regime")
@@ -75,13 +75,13 @@ class Cell:
     behind: list[float] = field(default_factory=list)
     policies: int = 0
     rollouts: int = 0
-    # level → whether the interval held the truth
+    # level → whether the interval contained the truth
     covered: dict[float, list[bool]] = field(default_factory=dict)
-    # how far the middle of the intervals lay above the truth
+    # how far the centre of the intervals was above the truth
     bias: list[float] = field(default_factory=list)
 
     def add(self, other: Cell) -> None:
-        """Take in more worlds of the same cell."""
+        """Add more worlds of the same cell."""
         self.regrets += other.regrets
         self.behind += other.behind
         self.bias += other.bias
@@ -99,7 +99,7 @@ def families(source: str) -> tuple[Family | TableFamily, ...]:
     if Path(source).is_dir():
         return table_families(Path(source))
     place, _, name = source.partition(":")
-    try:  # another person's module may raise anything
+    try:  # third-party code may raise anything
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location(Path(place).stem, place)
             assert spec is not None
@@ -119,7 +119,7 @@ def families(source: str) -> tuple[Family | TableFamily, ...]:
 
 
 def judge(world: World, place: int, settings: Settings, methods: Sequence[Method]) -> Iterator[tuple[Key, Cell]]:
-    """Every rule's decisions in one world, against the best that can be done with each budget."""
+    """Every rule's decisions in one world, compared to the best allocation of each budget."""
     spec, now, count = world.spec(), world.now, world.setting.count
     before = float(world.score(now))
     best = {k: float(world.score(now + world.best(k))) for k in settings.budgets}
@@ -151,7 +151,7 @@ def _cover(cell: Cell, decision: Decision, truth: float) -> None:
 
 
 def compare(settings: Settings, jobs: int, progress: Callable[[int, int], None]) -> dict[Key, Cell]:
-    """All cells. The same settings give the same numbers, whatever the number of processes."""
+    """All cells. Results do not depend on the number of processes."""
     settings.parsed()
     tasks = [
         (settings, family.name, place, start, min(start + _CHUNK, settings.count))
@@ -195,21 +195,21 @@ def _work(task: Task) -> dict[Key, Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over cells that count alike, with its standard error."""
+    """A mean over equally weighted cells, with its standard error."""
 
     regret: float
     error: float
-    # share of worlds in which Equal would have given more, and a point of success more
+    # share of worlds in which Equal gives more, and at least a point more
     worse: float
     much_worse: float
     worlds: int
-    # level → share of intervals that held the truth; empty for rules without intervals
+    # level → share of intervals that contained the truth; empty for rules without intervals
     coverage: Mapping[float, float]
     bias: float | None
 
 
 def mean(cells: Sequence[Cell]) -> Mean:
-    """Over families and numbers of factors alike: each cell has the same weight, however many worlds it has."""
+    """Mean over families and numbers of factors. Each cell has the same weight."""
     means = [float(np.mean(cell.regrets)) for cell in cells]
     errors = [
         float(np.var(cell.regrets, ddof=1)) / len(cell.regrets) if len(cell.regrets) > 1 else 0.0 for cell in cells

@@ -1,8 +1,8 @@
 """Emulators of policy tables: success on each factor's trials, and its noise, at any composition.
 
 One Gaussian process per factor on θ = arcsin √success, over the logarithms of all counts and of their total. The noise
-of a policy has the counting noise of its trials, a part that moves all of its trials together and a part of each
-factor's own; the last two shrink with the size of the training set.
+of a policy has three parts: the counting noise of its trials, a part common to all trials and a part for each factor.
+The last two shrink with the size of the training set.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from factored_scaling.bench.policy_tables import PolicyTable, read_table
 from factored_scaling.io.text import read_json
 
 Floats = NDArray[np.float64]
-OFFSET = 2.0  # demonstrations added to a count before the logarithm; no demonstrations are then like few
-_EDGE = 0.25  # successes and failures added, so that θ stays off its ends
+OFFSET = 2.0  # demonstrations added to a count before the logarithm, which makes 0 finite
+_EDGE = 0.25  # successes and failures added, which keeps θ inside its range
 FOLDS = 5
 FILE = "emulator.json"
 
 
 def angle(successes: NDArray[np.int64] | Floats, trials: NDArray[np.int64] | Floats) -> Floats:
-    """θ of the successes; its counting noise is about 1/(4·trials) wherever success lies."""
+    """θ of the successes; its counting noise is about 1/(4·trials) at any success."""
     return np.asarray(np.arcsin(np.sqrt((successes + _EDGE) / (trials + 2 * _EDGE))))
 
 
@@ -57,7 +57,7 @@ class Process:
 
     @classmethod
     def fit(cls, points: Floats, values: Floats, known: Floats, hyper: Floats | None = None) -> Process:
-        """With `hyper`, the function alone is fitted; otherwise those that make the rows most likely are found."""
+        """Fit the process. Without `hyper`, hyperparameters of maximum likelihood are used."""
         middle = float(values.mean())
         centred = values - middle
         if hyper is None:
@@ -129,7 +129,7 @@ def _negative_evidence(hyper: Floats, points: Floats, values: Floats, known: Flo
         on_smooth.sum(),
         *(np.einsum("ab,abd->d", on_smooth, apart) / lengths**2),
     ]
-    # weak pull of every length to the middle of its range: rows say nothing about features that hardly differ
+    # weak prior on every length, because rows do not determine those of nearly constant features
     pull = 0.5 * (hyper[4:] - 1.0) ** 2
     gradient = 0.5 * np.array(slopes)
     gradient[4:] += hyper[4:] - 1.0
@@ -138,15 +138,15 @@ def _negative_evidence(hyper: Floats, points: Floats, values: Floats, known: Flo
 
 @dataclass(frozen=True, eq=False)
 class Emulator:
-    """What training on any composition gives, learned from a table."""
+    """Success of training on any composition, learned from a table."""
 
     table: PolicyTable
     hyper: Floats  # factors × hyperparameters of the processes
-    common: float  # part of the training noise's variance that moves all trials of a policy together
+    common: float  # share of the training noise's variance that all trials of a policy have in common
 
     @classmethod
     def fit(cls, table: PolicyTable) -> Emulator:
-        """The emulator that makes the table's rows most likely."""
+        """Fit the emulator to the table by maximum likelihood."""
         points, theta, known = _rows(table)
         columns = range(len(table.factors))
         processes = [Process.fit(points, theta[:, j], known[:, j]) for j in columns]
@@ -190,7 +190,7 @@ class Emulator:
         return replace(self, table=rows)
 
     def held_out(self) -> Floats:
-        """Cross-validated θ of every row; repeated compositions are left out together."""
+        """Cross-validated θ of every row; repeated compositions are held out together."""
         points, theta, known = _rows(self.table)
         which = np.column_stack([self.table.demos, self.table.nominal])
         composition = np.unique(which, axis=0, return_inverse=True)[1].ravel()
@@ -203,12 +203,12 @@ class Emulator:
         return predicted
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain data: what `read_emulator` needs beside the table."""
+        """Plain data for `read_emulator`, which also needs the table."""
         return {"rows": len(self.table), "hyper": np.round(self.hyper, 4).tolist(), "common": round(self.common, 4)}
 
 
 def read_emulator(folder: str | Path) -> Emulator:
-    """The emulator of the table in `folder`. It is fitted where `emulator.json` is missing or of other rows."""
+    """The emulator of the table in `folder`. It is fitted if `emulator.json` is missing or belongs to other rows."""
     table = read_table(folder)
     path = Path(folder) / FILE
     if path.exists():

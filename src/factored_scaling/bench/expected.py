@@ -1,4 +1,4 @@
-"""What to expect of a plan before anything is trained: mean regret in emulated studies, kept as a table."""
+"""Expected regret of a plan before training: a table of mean regret in emulated studies."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-MANY_TRIALS = 100  # per policy: from here on the table for many rollouts is nearer than the one for 18 trials
+MANY_TRIALS = 100  # per policy; from here on the table for many rollouts is used instead of the one for 18 trials
 
 
 @functools.cache
 def table() -> dict[str, Any]:
-    """`source` says how it was made; `regret[regime][construction][N]` lists policies, regret and its error."""
+    """`source` says how it was computed; `regret[regime][construction][N]` lists policies, regret and its error."""
     text = resources.files("factored_scaling.bench").joinpath("expected.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data
 
 
 def regime_for(trials: int | None) -> str:
-    """The regime that is nearer to an evaluation with this many trials per policy."""
+    """The regime nearest to an evaluation with this many trials per policy."""
     return "simulation" if trials is not None and trials >= MANY_TRIALS else "real"
 
 
 def expected_regret(construction: str, count: int, policies: int, regime: str) -> float | None:
     """Expected regret of the response model on the first policies, interpolated between the measured numbers.
 
-    Numbers of factors beyond those measured count as the nearest; None for constructions without a table.
+    Other numbers of factors use the nearest; None for constructions without a table.
     """
     known = table()["regret"][regime].get(construction)
     if known is None:
@@ -44,7 +44,7 @@ def expected_equal(count: int) -> float:
 
 
 def _between(points: Sequence[tuple[float, float]], place: float) -> float:
-    """Along straight lines between the points; beyond the ends, the ends."""
+    """Linear interpolation, constant beyond the ends."""
     before = [point for point in points if point[0] <= place]
     after = [point for point in points if point[0] >= place]
     if not before or not after:

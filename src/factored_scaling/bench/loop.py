@@ -1,8 +1,8 @@
 """The whole loop in a simulator: collect, train subsets, fit, recommend, collect what was recommended, measure again.
 
-What the quickstart shows and the reproduction of the paper's tables are both `Loop`s; they differ in how many cells
-they fill. A cell is one way to spend one budget. Everything is kept in the loop's folder: `study.db` holds the runs on
-subsets, `outcomes.db` the policies trained after collecting; a loop that was stopped goes on where it was.
+The quickstart and the reproduction of the paper's tables are `Loop`s with different cells. A cell is one way to spend
+one budget. The loop's folder holds `study.db` with the runs on subsets and `outcomes.db` with the policies trained
+after collecting. A stopped loop can be resumed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LoopSettings:
     demos: int | Mapping[str, int] = 30
     # curve points per combination
     points: int = 4
-    # which demonstrations are drawn, and with which seed policies are trained
+    # seed of the demonstrations and of training
     seed: int = 0
     policy: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class LoopSettings:
     device: str = "cpu"
 
     def start(self, factors: Sequence[str]) -> dict[str, int]:
-        """Demonstrations of each factor at the start, and nominal ones where there are any."""
+        """Initial demonstrations of each factor, and nominal ones if there are any."""
         if isinstance(self.demos, int):
             return dict.fromkeys(factors, self.demos)
         if set(self.demos) - {NOMINAL} != set(factors):
@@ -69,7 +69,7 @@ class Cell:
         if self.strategy in BASELINES:
             return self.strategy
         source = f"proxy k={self.proxy}, " if self.proxy is not None else ""
-        # The response model is fitted to whatever was measured; a construction only says for which curves it was.
+        # The response model uses all measurements; the construction only names the curves that they were made for.
         return f"{source}response model" if self.strategy == "auto" else f"{source}{self.construction}, {self.strategy}"
 
 
@@ -84,7 +84,7 @@ class Outcome:
 
 
 class Stop(Exception):
-    """The user stopped the work; everything so far is kept."""
+    """The user stopped the work; all results so far are stored."""
 
 
 class Loop:
@@ -106,11 +106,11 @@ class Loop:
         policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
         self.start = settings.start(self.lab.task.factors)
-        prepare_cpu(settings.device)  # demonstrations are made here
+        prepare_cpu(settings.device)  # demonstrations are generated here
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
     def study(self, construction: str = "group") -> Study:
-        """The study on the first demonstrations, which are collected when it does not exist yet."""
+        """The study on the first demonstrations, which are collected if it does not exist yet."""
         spec = self._spec(construction)
         path = self.folder / "study.db"
         if path.exists():
@@ -193,7 +193,7 @@ class Loop:
         )
 
     def _outcome_study(self, spec: StudySpec, pool: Dataset, most: Mapping[str, int]) -> Study:
-        """Where outcome policies are kept; its dataset grows when a later cell needs more than earlier ones."""
+        """The study of outcome policies. Its dataset grows if later cells need more demonstrations."""
         path = self.folder / "outcomes.db"
         wanted = spec.with_demos(most)
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Measuring policies in a world as a lab would: training noise, a number of trials, grades; results as rows."""
+"""Simulated measurements of policies in a world: training noise, trials and grades; results as rows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Regime:
     # trials per factor (simulation), or in all (real robot)
     per_factor: int = 0
     in_all: int = 0
-    # partial credit in the worlds that have it
+    # use partial credit in worlds that have it
     graded: bool = False
     # only each policy's mean score is kept
     mean_only: bool = False
-    # regimes with the same number see the same training noise and trials
+    # regimes with the same number have the same training noise and trials
     stream: int = 0
 
     def trials(self, count: int) -> NDArray[np.int64]:
-        """Trials of each of `count` factors; what does not divide goes to the first ones."""
+        """Trials of each of `count` factors; the remainder goes to the first ones."""
         if self.per_factor:
             return np.full(count, self.per_factor, dtype=np.int64)
         return even(self.in_all, count)
@@ -91,7 +91,7 @@ def policy_rows(
 
 
 def stage_chance(chance: Floats) -> Floats:
-    """How likely one of three stages is passed when the mean credit is `chance`."""
+    """The probability of passing one of three stages when the mean credit is `chance`."""
     return np.interp(chance, _CREDIT, _STAGES)
 
 

@@ -1,4 +1,4 @@
-"""The rules that are compared: how each is written, which policies it trains, and what it decides."""
+"""The compared rules: notation, policies to train, and decisions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _WRITTEN = re.compile(r"([\w-]+):([\w-]+)@([\w-]+?)(-unshared)?(?::(\d+(?:/\d+)*
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A rule and the policies it is given. `policies[i]` is how many, for the i-th number of factors; None: all."""
+    """A rule and its policies. `policies[i]` is their number for the i-th number of factors; None: all."""
 
     name: str
     fit: str
     strategy: str
     construction: str
-    # train the full-data policy once for every curve, as the paper's count of policies does
+    # train the full-data policy once for every curve, as in the paper
     unshared: bool = False
     policies: tuple[int, ...] | None = None
 
@@ -79,7 +79,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule's allocation, and its predicted success where it predicts any."""
+    """A rule's allocation, and its predicted success, if it makes a prediction."""
 
     allocation: Mapping[str, int]
     policies: int
@@ -112,7 +112,7 @@ def parse_method(text: str, policies: tuple[int, ...] | None = None) -> Method:
 
 
 class Bench:
-    """One world under one way to evaluate; what several rules need is measured and fitted once."""
+    """One world under one regime. Measurements and fits are shared between rules."""
 
     def __init__(self, world: World, regime: Regime, place: int) -> None:
         self.world = world
@@ -123,7 +123,7 @@ class Bench:
         self._posteriors: dict[tuple[str, bool, int], Posterior] = {}
 
     def decide(self, method: Method, budgets: Sequence[int]) -> list[Decision] | None:
-        """The rule's allocation for every budget; None where only means are kept and it needs scores per factor."""
+        """The rule's allocation for every budget; None if it needs scores per factor and there are only means."""
         world, regime = self.world, self._regime
         if regime.mean_only and method.strategy in ("greedy", "cubed-failure"):
             return None
@@ -150,7 +150,7 @@ class Bench:
 
 
 def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: int) -> Mapping[str, int]:
-    """What `recommend` does for these strategies, without its thousands of refits; a test holds them together.
+    """The result of `recommend` for these strategies, without its refits; a test compares both.
 
     `switch` is what `recommend` calls `auto` on power-law curves: Top when the best stands out, else All.
     """
@@ -164,7 +164,7 @@ def _by_curves(spec: StudySpec, curves: Sequence[Curve], strategy: str, budget: 
 
 
 def _unshared(spec: StudySpec, world: World, regime: Regime) -> Results:
-    """Every curve with a full-data policy of its own: rows under combination and n, which keeps curves apart."""
+    """Rows with a separate full-data policy per curve, by combination and n to keep curves apart."""
     rows = []
     for index, combination in enumerate(spec.combinations()):
         for n in curve_sizes(combination.size, spec.points):
@@ -174,7 +174,7 @@ def _unshared(spec: StudySpec, world: World, regime: Regime) -> Results:
 
 
 def _by_model(posterior: Posterior, budget: int, policies: int) -> Decision:
-    """What `recommend` does for `auto`, without its report; a test holds them together."""
+    """The result of `recommend` for `auto`, without its report; a test compares both."""
     allocation = posterior.allocate(budget).demos
     after = posterior.now + np.array([float(allocation[name]) for name in posterior.spec.names])
     now, then = posterior.score(np.stack([posterior.now, after]))

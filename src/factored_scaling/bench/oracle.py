@@ -1,4 +1,4 @@
-"""The best way to spend a budget when the world is known: exchanges of shrinking size from many starts."""
+"""The best allocation in a known world, by exchanges of shrinking size from many starts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Floats = NDArray[np.float64]
 
 
 def even(total: int, count: int) -> NDArray[np.int64]:
-    """Whole shares of `total`; what does not divide goes to the first ones."""
+    """Whole shares of `total`; the remainder goes to the first ones."""
     return np.full(count, total // count) + (np.arange(count) < total % count)
 
 
 def best_allocation(score: Callable[[Floats], Floats], now: Floats, budget: int) -> Floats:
-    """Whole demonstrations per factor that sum to `budget` and make `score(now + them)` as large as was found.
+    """Whole demonstrations per factor that sum to `budget`, with the largest `score(now + them)` found.
 
     Starts: all to one factor, halves to each two, equal shares, and the way of steepest gain. From each, demonstrations
-    move between two factors, many at a time and then fewer, as long as that helps. Exact in every case that was
-    compared with trying all allocations (see the tests). Where gains come late and suddenly (family `steps`, K = 500) a
-    much longer search found more in two of ten worlds; everywhere else it found nothing.
+    move between two factors, in steps of shrinking size, while that helps. It is exact in every case that was
+    compared with all allocations (see the tests). For late, sudden gains (family `steps`, K = 500) a much longer search
+    found better ones in two of ten worlds, and elsewhere none.
     """
     count = now.size
     starts = _starts(score, now, budget)
@@ -49,7 +49,7 @@ def best_allocation(score: Callable[[Floats], Floats], now: Floats, budget: int)
         if step == 1:
             return np.asarray(starts[values.argmax()])
         step = max(1, step // 3)
-        if len(starts) > keep:  # the coarse steps have shown which starts lead somewhere
+        if len(starts) > keep:  # the coarse steps have shown the promising starts
             order = np.argsort(-values, kind="stable")[:keep]
             starts, values = starts[order], values[order]
 
@@ -66,7 +66,7 @@ def _starts(score: Callable[[Floats], Floats], now: Floats, budget: int) -> Floa
 
 
 def _steepest(score: Callable[[Floats], Floats], now: Floats, budget: int, rounds: int = 20) -> Floats:
-    """One part of the budget after another to the factor that gains most from it."""
+    """Give each part of the budget in turn to the factor with the largest gain."""
     spent = np.zeros(now.size)
     edges = np.round(np.linspace(0, budget, rounds + 1))
     for size in np.diff(edges):

@@ -1,9 +1,9 @@
-"""Tables of trained policies over dataset compositions: which to train, and reading what `table_builder` wrote.
+"""Tables of trained policies over dataset compositions: design a table, and read those of `table_builder`.
 
 A row is one trained policy: how many demonstrations of each factor it saw, its seed, and its successes on the held-out
 trials of each factor. Every policy draws its own demonstrations from a common pool, so repeated compositions show the
-noise of demonstrations and training together. Rules that choose compositions can then be compared on trained policies
-without training any more (docs/howto/policy-tables.md).
+noise of demonstrations and training together. Rules can then be compared on trained policies without
+further training (docs/howto/policy-tables.md).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROWS = "policies.csv"
 
 @dataclass(frozen=True)
 class Composition:
-    """A training set by its numbers: demonstrations per factor and nominal ones.
+    """A training set as numbers: demonstrations per factor and nominal ones.
 
-    `group` says what it is for and `start` the demonstrations per factor of the dataset that it belongs to. `seed`
+    `group` is its purpose and `start` the demonstrations per factor of the dataset that it belongs to. `seed`
     draws the demonstrations and trains the policy.
     """
 
@@ -49,7 +49,7 @@ class Composition:
 
     @property
     def id(self) -> str:
-        """A name for the content, the same on every machine."""
+        """A name derived from the content."""
         content = json.dumps([dict(self.demos), self.nominal, self.seed], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -105,7 +105,7 @@ def _one_factor(base: NDArray[np.int64], budget: int) -> Iterator[tuple[NDArray[
 
 
 def _inside(base: NDArray[np.int64], rng: np.random.Generator) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """In turn a policy of the screening order and independent uniform numbers; never an empty set."""
+    """Alternate between policies of the screening order and uniform random numbers; never empty."""
     screen = screening_order(base.size)
     next(screen)  # everything
     while True:
@@ -115,7 +115,7 @@ def _inside(base: NDArray[np.int64], rng: np.random.Generator) -> Iterator[tuple
 
 
 def _split(base: NDArray[np.int64], budget: int, rng: np.random.Generator) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """In turn skewed and even random splits."""
+    """Alternate between skewed and even random splits."""
     while True:
         for concentration in (0.3, 1.0):
             shares = rng.dirichlet(np.full(base.size, concentration))
@@ -172,7 +172,7 @@ class PolicyTable:
         return np.asarray(self.successes / self.trials)
 
     def where(self, keep: NDArray[np.bool_]) -> PolicyTable:
-        """The rows for which `keep` is true."""
+        """The rows where `keep` is true."""
         return self.rows(np.flatnonzero(keep))
 
     def rows(self, chosen: NDArray[np.int64]) -> PolicyTable:
@@ -214,7 +214,7 @@ def read_table(path: str | Path) -> PolicyTable:
 
 
 def read_card(path: Path) -> dict[str, Any] | None:
-    """What a card holds; None where there is none."""
+    """The content of a card; None if there is no file."""
     if not path.exists():
         return None
     card = read_json(path)

@@ -1,7 +1,7 @@
 """Regressors of the data-mixing literature: success as a function of the numbers of demonstrations.
 
 Each is fitted to the mean success of every policy and gives the allocation with the largest predicted success; with
-LightGBM, whose predictions are steps, the mean of many random allocations that are predicted best.
+LightGBM, whose predictions are piecewise constant, it is the mean of the best of many random allocations.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from factored_scaling.errors import InvalidInput, installs
 
 RIDGE = 1.0  # of the slopes, in units of the spread of a feature
 NOISE = 0.05  # standard deviation of a policy's mean success on the scale of arcsin √p
-# Of the trees. The number and the rate are those of RegMix; with LightGBM's own least size of a leaf, 20 rows, no study
+# Settings of the trees. Number and rate are those of RegMix; with LightGBM's default of 20 rows per leaf, no study
 # would have a split.
 TREES, RATE, LEAST_ROWS = 1000, 0.01, 1
-RANDOM, AVERAGED = 5000, 100  # allocations that are predicted, and of which the best are averaged
+RANDOM, AVERAGED = 5000, 100  # number of predicted allocations, and of the best ones that are averaged
 
 Predict = Callable[[Floats], Floats]  # demonstrations (..., N) to a number that grows with success (...)
 
@@ -38,7 +38,7 @@ def log_linear(demos: Floats, success: Floats) -> Predict:
 
 
 def gaussian_process(demos: Floats, success: Floats) -> Predict:
-    """arcsin √success as a Gaussian process on the logarithms, its hyperparameters those of largest evidence."""
+    """arcsin √success as a Gaussian process on the logarithms, with hyperparameters of maximum evidence."""
     total = demos.sum(1, keepdims=True)
     points = np.log1p(np.concatenate([demos, total], axis=1))
     process = Process.fit(points, np.arcsin(np.sqrt(success)), np.full(len(demos), NOISE**2))
@@ -50,7 +50,7 @@ def gaussian_process(demos: Floats, success: Floats) -> Predict:
 
 
 def lightgbm(demos: Floats, success: Floats) -> Predict:
-    """Boosted trees on each factor's share and the total. Beyond the largest total that was measured they are flat."""
+    """Boosted trees on each factor's share and the total. They are constant beyond the largest measured total."""
     import lightgbm as library
 
     def points(at: Floats) -> Floats:
@@ -69,7 +69,7 @@ def lightgbm(demos: Floats, success: Floats) -> Predict:
 
 
 def mean_of_best(predict: Predict, now: Floats, budget: int) -> Floats:
-    """The mean of the random allocations that are predicted best, in whole demonstrations. Ties count alike."""
+    """The mean of the random allocations that are predicted best, in whole demonstrations. Ties have equal weight."""
     allocations = budget * np.random.default_rng(0).dirichlet(np.ones(now.size), RANDOM)
     predicted = predict(now + allocations)
     mean = allocations[predicted >= np.partition(predicted, -AVERAGED)[-AVERAGED]].mean(0)
@@ -83,7 +83,7 @@ REGRESSORS = {"log-linear": log_linear, "gaussian-process": gaussian_process, "l
 
 
 def check_installed(name: str, where: str) -> None:
-    """InvalidInput where a regressor needs a package that is not here."""
+    """Raise InvalidInput if a regressor needs a missing package."""
     if name == "lightgbm" and find_spec("lightgbm") is None:
         raise InvalidInput("this needs LightGBM, which is not installed", where=where, hint=installs("bench"))
 

@@ -1,4 +1,4 @@
-"""Building a table of trained policies: training and measuring compositions, in one process or several."""
+"""Build a table of trained policies: train and measure compositions, in one process or several."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TableSettings:
     task: str
     policy: Mapping[str, Any]
     evaluation: Mapping[str, Any]
-    # demonstrations per factor, and nominal ones, from which every policy draws its own
+    # demonstrations per factor, and nominal ones, from which policies draw theirs
     pool: int = 200
 
 
@@ -59,11 +59,11 @@ def build_table(
     workers: int = 1,
     provenance: Mapping[str, Any] | None = None,
 ) -> PolicyTable:
-    """Train and measure the compositions that `folder` has no row for.
+    """Train and measure the compositions that have no row in `folder`.
 
     Each of `workers` processes trains and measures `at_once` policies side by side. One process leaves a large GPU
     idle while it measures. Rows are written after every group of policies, so a table can be filled over several
-    calls. Frames and policies lie in `work`; a policy is removed once it is measured.
+    calls. `work` holds frames and policies; measured policies are removed.
     """
     _check_card(folder, settings)
     needed = max(max(c.nominal, *c.demos.values()) for c in compositions)
@@ -101,7 +101,7 @@ class _Group:
             close()
 
     def collect(self, progress: Progress) -> None:
-        """Make the whole pool of demonstrations."""
+        """Demonstrate the whole pool."""
         names = (*self.lab.task.factors, NOMINAL)
         self.lab.collect(dict.fromkeys(names, self.settings.pool), 0, progress)
 
@@ -139,9 +139,9 @@ class _Group:
 def _in_processes(
     group: _Group, batches: Sequence[Sequence[Composition]], workers: int, progress: Progress
 ) -> Iterator[list[dict[str, str] | None]]:
-    """The rows of each batch as it is measured. The pool is made first, so that the processes only read it."""
+    """The rows of each batch as it is measured. The pool is created first, so that the processes only read it."""
     group.collect(progress)
-    group.close()  # its simulator would only take memory from those of the processes
+    group.close()  # frees the memory of its simulator
     given = (group.settings, group.work, group.device, group.at_once, max(1, (os.cpu_count() or 1) // workers))
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, spawn, _start_process, given) as processes:

@@ -1,4 +1,4 @@
-"""Worlds made of policy tables: the emulator of a table is what training gives."""
+"""Worlds from policy tables: the emulator of a table gives the success of training."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from factored_scaling.bench.policy_tables import ROWS, nominal_heavy_start, read
 from factored_scaling.bench.worlds import Floats, Role, Setting, World
 from factored_scaling.errors import InvalidInput
 
-REPLICATES = 4  # emulators of resampled rows, so that one table's chances do not decide
+REPLICATES = 4  # number of emulators of resampled rows, which average over noise in the table
 DRAWN = 8  # unbalanced and nominal-heavy starts
-MIDDLE = 10  # demonstrations per factor around which those are drawn
+MIDDLE = 10  # demonstrations per factor around which they are drawn
 
 
 @dataclass(frozen=True)
 class TableWorld(World):
-    """A start in an emulated table; every study sees other training noise and trials."""
+    """A start in an emulated table. Training noise and trials differ between studies."""
 
     emulator: Emulator = field(kw_only=True)
 

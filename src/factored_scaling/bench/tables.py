@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells of one comparison, to be looked at from several sides."""
+    """All cells of one comparison, with several summaries."""
 
     settings: Settings
     cells: Mapping[Key, Cell]

@@ -24,7 +24,7 @@ class Usual:
 def usual_outcome(
     task: str, start: Mapping[str, int], budget: int, rule: str, path: Path | None = None
 ) -> Usual | None:
-    """The rule's usual success on this task, start and budget; None where it is not known.
+    """The rule's usual success on this task, start and budget; None if it is unknown.
 
     The file lists tables: `task`, `start` (demonstrations per factor), `budget`, `source`, `seeds` and, for each rule,
     `mean`, `low` and `high`.

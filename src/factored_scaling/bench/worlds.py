@@ -1,4 +1,4 @@
-"""Worlds whose best answer is known: a response, the noise of training, and how trials are scored."""
+"""Worlds with a known best allocation: a response, training noise, and the scoring of trials."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Role = Literal["tuning", "held_out"]
 DEMOS = 30  # of every factor, as in the paper's simulations
 INITIAL = (0.15, 0.85)  # success of the full-data policy
 NOISE = (0.02, 0.06)  # standard deviation of a factor's success over training runs
-COMMON = (0.6, 0.9)  # part of that variance which moves all trials of a policy together
-WORTH = 0.03  # a world in which the best use of 100 demos gains less is drawn again: there is nothing to decide
+COMMON = (0.6, 0.9)  # share of that variance that all trials of a policy have in common
+WORTH = 0.03  # worlds in which the best use of 100 demos gains less are redrawn
 WORTH_BUDGET = 100
 _TRIES = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The setting in which a family draws a response."""
+    """Input of a family's `draw`."""
 
     count: int  # factors
     demos: int = DEMOS  # of each factor, now
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of world. `draw` makes one response. Only `tuning` families may be looked at when a rule is made."""
+    """A kind of world. `draw` returns one response. Rules may be tuned only on families of the role `tuning`."""
 
     name: str
     draw: Callable[[Setting, np.random.Generator], Response]
@@ -67,17 +67,17 @@ class Family:
 
 @dataclass(frozen=True)
 class World:
-    """One world: what training on any numbers of demonstrations would give."""
+    """One world: the success of training on any numbers of demonstrations."""
 
     family: str
     setting: Setting
     response: Response
-    # standard deviations over training runs: of all trials of a policy together, and of each factor's on its own
+    # standard deviations over training runs: common to all trials of a policy, and of each factor
     common_noise: float
     own_noise: float
     # trials on the real robot give partial credit (0, ¼, ½, 1) instead of 0 or 1
     graded: bool
-    # the key of everything random in its measurements
+    # the random key of its measurements
     seed: int
 
     @property
@@ -122,7 +122,7 @@ def factor_names(count: int) -> tuple[str, ...]:
 
 
 def draw_world(family: Family, count: int, index: int, seed: int = 0) -> World:
-    """World number `index` of a family: the same for the same arguments, whatever else is drawn.
+    """World number `index` of a family, determined by the arguments.
 
     Responses are drawn until the full-data policy succeeds in 15–85% of its trials and the best allocation of 100
     demonstrations gains three points or more.

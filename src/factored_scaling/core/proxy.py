@@ -1,4 +1,4 @@
-"""FSC-Proxy: how near held-out observations lie to the training set in a policy's own eyes, without any rollout.
+"""FSC-Proxy: similarity of held-out observations to the training set in a policy's embedding, without rollouts.
 
 For every held-out initial observation: the mean of its k largest cosine similarities to the training set's initial
 observations. The values of all policies that are compared are then brought to [0, 1] together: one policy at a time,
@@ -53,7 +53,7 @@ def cosine_similarities(held_out: ArrayLike, training: ArrayLike) -> Array:
 
 
 def nearest_means(held_out: ArrayLike, trained: ArrayLike) -> dict[str, list[float]]:
-    """What is kept of a policy's embeddings: for every k of `KS`, each held-out observation's mean similarity."""
+    """What is stored of a policy's embeddings: for every k of `KS`, each held-out observation's mean similarity."""
     similarities = cosine_similarities(held_out, trained)
     return {str(k): nearest_mean(similarities, k).round(6).tolist() for k in KS}
 

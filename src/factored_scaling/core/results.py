@@ -288,7 +288,7 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
         key = next(key for key in given if key not in _KEYS)
         raise InvalidInput(f"unknown column {key!r}", where=place, hint=suggest(str(key), _KEYS))
     if given.get("score") is None:
-        raise InvalidInput("missing", where=f"{place}, column score")
+        raise InvalidInput("missing", where=f"{place}, column score", hint="write a score in [0, 1], or remove the row")
     demos = given.get("demos")
     by_demos, by_combination = demos is not None, given.get("combination") is not None or given.get("n") is not None
     if by_demos == by_combination:
@@ -303,7 +303,7 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
         }
     combination = None if by_demos else _names(given.get("combination"), place, "combination")
     if not by_demos and not combination:
-        raise InvalidInput("missing", where=f"{place}, column combination")
+        raise InvalidInput("missing", where=f"{place}, column combination", hint="write the factors, joined by +")
     trials, seed = given.get("trials"), given.get("seed")
     return Row(
         score=_score(given["score"], place, "score"),
@@ -331,7 +331,7 @@ def _count(value: object, place: str, column: str, least: int = 0) -> int:
     if type(value) is int and least <= value <= LARGEST:
         return value
     if value is None:
-        raise InvalidInput("missing", where=f"{place}, column {column}")
+        raise InvalidInput("missing", where=f"{place}, column {column}", hint="write a whole number")
     return whole(value, f"{place}, column {column}", least=least)
 
 

@@ -18,7 +18,7 @@ from factored_scaling.io.atomic import whole
 
 @dataclass(frozen=True)
 class FrameTable:
-    """All frames of some episodes, one after another. Episode e owns frames `starts[e]` to `starts[e + 1]`."""
+    """All frames of some episodes, concatenated. Episode e owns frames `starts[e]` to `starts[e + 1]`."""
 
     images: NDArray[np.uint8]  # frames × cameras × 3 × height × width
     state: NDArray[np.float32]  # frames × state size
@@ -43,7 +43,7 @@ class FrameTable:
         return replace(outline, images=self.images[self.rows_of(outline.ids)])
 
     def outline(self, ids: Iterable[str]) -> FrameTable:
-        """`select` with blank pictures that take no memory: all that is needed to know what the frames are."""
+        """`select` with blank images that take no memory."""
         wanted = tuple(ids)
         chosen, rows = self._places(wanted), self.rows_of(wanted)
         lengths = [int(self.starts[e + 1] - self.starts[e]) for e in chosen]
@@ -83,7 +83,7 @@ class FrameTable:
         )
 
     def save(self, path: Path) -> None:
-        """Write the table as one safetensors file, whole or not at all."""
+        """Write the table as one safetensors file, atomically."""
         from safetensors.numpy import save_file
 
         arrays: dict[str, NDArray[Any]] = {
@@ -97,14 +97,14 @@ class FrameTable:
 
     @classmethod
     def load(cls, path: Path) -> FrameTable:
-        """Read what `save` wrote."""
+        """Read a file of `save`."""
         outline, offset = cls.outline_of(path)
         images = np.fromfile(path, np.uint8, math.prod(outline.images.shape), offset=offset)
         return replace(outline, images=images.reshape(outline.images.shape))
 
     @classmethod
     def outline_of(cls, path: Path) -> tuple[FrameTable, int]:
-        """The table in a file with blank pictures, and where in the file the pictures begin."""
+        """The table in a file with blank images, and the offset of the images in the file."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -122,5 +122,5 @@ class FrameTable:
 
 
 def _blank(shape: Sequence[int]) -> NDArray[np.uint8]:
-    """Black pictures of any number that share one byte."""
+    """Black images that share one byte of memory."""
     return np.broadcast_to(np.zeros((), np.uint8), tuple(shape))

@@ -1,8 +1,8 @@
 """FrameShelf: a folder of frame tables, from which any selection of episodes is read without loading the rest.
 
 Pictures of a study can be larger than memory. Only states, actions and the files' headers stay in memory; a
-selection reads the episodes it names. A small one is an array. A large one is copied into a file without a name and
-mapped, so that the system can drop its pages when memory is short and read them again when they are needed.
+selection reads only its episodes. A small selection is an array. A large one is copied into an unnamed file and mapped,
+so that the system can drop its pages when memory is short.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IN_MEMORY = 1 << 30  # bytes of pictures; a larger selection is mapped from a fi
 
 @dataclass(frozen=True)
 class _Book:
-    """One file: everything but its pictures, and where those begin."""
+    """One file: its table without images, and the offset of the images."""
 
     path: Path
     offset: int
@@ -58,7 +58,7 @@ class FrameShelf:
         return [id_ for id_ in dict.fromkeys(ids) if id_ not in self._places]
 
     def add(self, table: FrameTable, name: str) -> None:
-        """Keep a table as a file of that name."""
+        """Store a table as a file of that name."""
         path = self.folder / f"{name}.safetensors"
         table.save(path)
         self._open(path)
@@ -84,10 +84,10 @@ class FrameShelf:
         )
 
     def holding(self, ids: Sequence[str]) -> FrameTable:
-        """A table with at least these episodes. It is cached, because a study's runs train on nearly the same ones."""
+        """A table with at least these episodes. It is cached, because runs of a study share most episodes."""
         held = self._held.ids if self._held is not None else ()
         if self._held is None or not set(ids) <= set(held):
-            self._held = None  # before the larger one is made
+            self._held = None  # frees memory for the larger one
             self._held = self.select(list(dict.fromkeys([*held, *ids])))
         return self._held
 
@@ -124,5 +124,5 @@ class FrameShelf:
             for part in pictures:
                 file.write(part.data)
             file.flush()
-            # Copy-on-write: torch takes arrays only that could be written to. The map outlives the file's handle.
+            # Copy-on-write, because torch needs writable arrays. The map outlives the file's handle.
             return np.memmap(file, np.uint8, "c", shape=shape)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: readers see the old content or the new, also after a power cut."""
+"""Atomic writes: readers see the old or the new content, also after a power cut."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _KINDS = {
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace the file `path` by `content`, or make it; a place that cannot be written to is named in the error."""
+    """Write `content` to the file `path`, atomically; errors name the path."""
     with _named(path), whole(path) as partial:
         partial.write_bytes(content)
 
 
 def destination(path: Path) -> Path:
-    """The regular file that writing to `path` would replace or make: `path` itself, or what a symbolic link names.
+    """The regular file that writing to `path` replaces or creates: `path` itself, or the target of a link.
 
-    A folder, a device, a named pipe or a socket is refused: a whole file cannot take its place.
+    A folder, a device, a named pipe or a socket is an error, because a file cannot replace it.
     """
     with _named(path):
         try:
@@ -44,7 +44,7 @@ def destination(path: Path) -> Path:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """An empty file for others to write to; it becomes the file `path` at the end, or is removed if that fails."""
+    """A temporary file to write to. It becomes the file `path` at the end, or is removed after an error."""
     target = destination(path)
     partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def take_name(partial: Path, path: Path) -> bool:
-    """Move a complete file to `path` unless there is one already; returns whether. Nothing is ever replaced."""
+    """Move a complete file to `path` unless that exists; returns whether it was moved."""
     try:
         os.link(partial, path)  # unlike a rename, it fails where there is a file
     except FileExistsError:
@@ -77,7 +77,7 @@ def take_name(partial: Path, path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names in a folder outlast a power cut."""
+    """Flush new names in a folder to disk."""
     if os.name == "posix":
         opened = os.open(folder, os.O_RDONLY)
         with suppress(OSError):  # some network drives cannot
@@ -87,7 +87,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An error of the file system names the file that the user named."""
+    """Turn errors of the file system into InvalidInput with the user's path."""
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

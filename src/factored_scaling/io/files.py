@@ -1,4 +1,4 @@
-"""study.yaml and results.csv: read with the place of every mistake, written so that they read back."""
+"""Read and write study.yaml and results.csv. Errors name the place."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:  # `fsc plan` needs no numpy
     from factored_scaling.core.results import Results, Row
 
 _MOST_YAML = 1024 * 1024
-_MOST_DEMOS = 1_000_000  # a plan lists every demonstration of every policy: a typing error must not fill the disk
+_MOST_DEMOS = 1_000_000  # in a plan, which lists every demonstration; a typing error must not fill the disk
 _MOST_POLICIES = 100_000
 _PLAIN_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, which YAML 1.1 calls a text."""
+    """Reads 1e-4 as a number; YAML 1.1 reads it as a text."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -96,13 +96,15 @@ def results_csv(rows: Iterable[Row], spec: StudySpec) -> str:
 
 
 def read_episodes(path: Path) -> Dataset:
-    """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are left alone."""
+    """Episodes and the factor each one varies: columns `episode` (or `id`) and `factor`; others are ignored."""
     episodes = []
     try:
         for place, cells in read_table(path, _check_episodes):
             key = "episode" if "episode" in cells else "id"
             if not cells[key]:
-                raise InvalidInput("missing", where=f"{place}, column {key}")
+                raise InvalidInput(
+                    "missing", where=f"{place}, column {key}", hint="name the episode, or remove the row"
+                )
             try:
                 episodes.append(Episode(cells[key], None if cells["factor"] in ("", "nominal") else cells["factor"]))
             except InvalidInput as error:
@@ -145,7 +147,7 @@ def check_plan_size(spec: StudySpec) -> StudySpec:
 
 
 def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
-    """Plain data and the line and column of every key and item, by its path (`factors.camera_pose`, `groups[1]`)."""
+    """Plain data, and line and column of every key and item by its path (`factors.camera_pose`, `groups[1]`)."""
     places: dict[str, tuple[int, int]] = {}
     seen: set[int] = set()
     try:
@@ -208,7 +210,7 @@ def _mark(node: yaml.Node) -> str:
 
 
 def _yaml_place(path: Path, where: str, places: Mapping[str, tuple[int, int]]) -> str:
-    """The place of `where` or of the nearest thing around it that exists in the file."""
+    """The place of `where` in the file, or of the nearest enclosing item."""
     name = where
     while name and name not in places:
         name = name[: max(name.rfind("."), name.rfind("["), 0)]

@@ -8,12 +8,12 @@ from typing import Any
 
 from factored_scaling.errors import InvalidInput
 
-MOST_LEVELS = 100  # of lists and objects in each other; code that walks through them may call itself at each
+MOST_LEVELS = 100  # of nested lists and objects; recursive code must be able to process them
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str, where: str, *, finite: bool = False) -> Any:
-    """What a JSON text holds. With `finite`, NaN and Infinity are refused: Python writes them, but JSON has none."""
+    """The data in a JSON text. With `finite`, NaN and Infinity are errors."""
     try:
         data = json.loads(text, parse_constant=_refused if finite else None)
     except json.JSONDecodeError as error:

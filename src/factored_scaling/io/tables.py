@@ -15,7 +15,7 @@ _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-# what a spreadsheet takes for a formula, also after spaces and after apostrophes that are the text's own
+# texts that a spreadsheet reads as formulas, also after spaces and apostrophes
 _FORMULA = re.compile(r"[\s']*[=+\-@＝＋－＠]|'*[\t\r\n]")
 
 
@@ -28,7 +28,7 @@ def _written(cell: object) -> str:
     text = "" if cell is None else str(cell)
     if isinstance(cell, str) and _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         text = f"'{text}"
-    # csv.writer leaves a carriage return without quotes, and csv.reader refuses it
+    # csv.writer does not quote a carriage return, and csv.reader rejects it
     return '"' + text.replace('"', '""') + '"' if re.search(r'[,"\r\n]', text) else text
 
 
@@ -40,11 +40,11 @@ def _read(cell: str) -> str:
 def check_columns(
     header: Sequence[str], place: str, known: Sequence[str], needed: Sequence[str], *prefixes: str
 ) -> None:
-    """Every column is `known`, or a name after one of the `prefixes`, and occurs once; those `needed` are there."""
+    """Check that columns are `known` or begin with a prefix, occur once, and include the `needed` ones."""
     names = (*known, *(f"{prefix}NAME" for prefix in prefixes))
     for number, column in enumerate(header, start=1):
         where = f"{place}, column {number}"
-        separators = ";" in column or "\t" in column  # no factor has them in its name
+        separators = ";" in column or "\t" in column  # factor names cannot have them
         if separators or not (column in known or (column.startswith(prefixes) and column not in prefixes)):
             hint = "separate the columns by commas" if separators else suggest(column, names)
             raise InvalidInput(f"unknown column {shown(column)}", where=where, hint=hint)
@@ -63,7 +63,7 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
     end = 0
     try:
         for cells in reader:
-            line, end = end + 1, reader.line_num  # a cell in quotes may go over several lines
+            line, end = end + 1, reader.line_num  # a quoted cell may span several lines
             if not any(cell.strip() for cell in cells):
                 continue
             if not header:
@@ -80,11 +80,11 @@ def csv_table(text: str, check_header: Callable[[Sequence[str], str], None]) -> 
         where = f"row {len(rows) + 1} (line {end + 1})" if header else f"header (line {end + 1})"
         raise InvalidInput(f"not valid CSV ({error})", where=where) from None
     if not rows:
-        raise InvalidInput("has a header but no rows")
+        raise InvalidInput("has a header but no rows", hint="add a row below the header")
     return rows
 
 
-@lru_cache(maxsize=4096)  # large files repeat themselves
+@lru_cache(maxsize=4096)  # large files repeat values
 def whole_cell(cell: str, where: str) -> int:
     """A whole number of at least 0."""
     if not _WHOLE.fullmatch(cell) or len(cell) > 15:

@@ -1,4 +1,4 @@
-"""Text, JSON and CSV files: read with the place of every mistake, written whole or not at all."""
+"""Read text, JSON and CSV files with errors that name the place; write them atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from factored_scaling.io.atomic import write_whole
 from factored_scaling.io.reading import parse_json
 from factored_scaling.io.tables import csv_table
 
-_MOST_BYTES = 64 * 1024 * 1024  # far above any real file; a wrong file is refused before it is parsed
+_MOST_BYTES = 64 * 1024 * 1024  # far above any real file; larger files are rejected before they are parsed
 
 
 def read_text(path: Path, most: int = _MOST_BYTES) -> str:
@@ -23,7 +23,7 @@ def read_text(path: Path, most: int = _MOST_BYTES) -> str:
             data = sys.stdin.buffer.read(most + 1)
         else:
             with path.open("rb") as file:
-                data = file.read(most + 1)  # the size that a file reports is not trusted: it may be a device
+                data = file.read(most + 1)  # a device may report a wrong size
     except FileNotFoundError:
         raise InvalidInput("no such file", where=where) from None
     except IsADirectoryError:
@@ -41,12 +41,12 @@ def read_text(path: Path, most: int = _MOST_BYTES) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InvalidInput("is a binary file, not text", where=f"{where}: line {line}", hint="save it as UTF-8 text")
     if not text.strip():
-        raise InvalidInput("is empty", where=where)
+        raise InvalidInput("is empty", where=where, hint="fill it, or give another file")
     return text
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     write_whole(path, text.encode())
 
 
@@ -65,5 +65,5 @@ def read_table(path: Path, check_header: Callable[[Sequence[str], str], None]) -
 
 
 def file_name(path: Path) -> str:
-    """The path as errors name it."""
+    """The name of the path in errors."""
     return "standard input" if str(path) == "-" else str(path)

@@ -12,20 +12,20 @@ from factored_scaling.core.spec import Factor
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.prior import Floats
 
-# Allocations (R × N, whole demonstrations on top of the current ones) to the expected success of each.
+# Maps allocations (R × N, whole demonstrations added to the current ones) to their expected success.
 Worth = Callable[[Floats], Floats]
-# The same for several searches at once, each with allocations of its own: searches × R × N to searches × R.
+# The same for several searches at once: searches × R × N to searches × R.
 Worths = Callable[[Floats], Floats]
-# Asks for the worth of allocations, and returns the best one.
+# Yields allocations, receives their worth, and returns the best allocation.
 Search = Generator[Floats, Floats, Floats]
-_PARTS = 16  # into which the budget is divided at first
-_DUST = 1e-14  # part of the budget that is rounding of the costs' sum
-_LEAST_GAIN = 1e-9  # of success; less is rounding
-_TRIED = 3  # best givers and takers of which every pair is tried
+_PARTS = 16  # number of parts of the budget in the greedy search
+_ROUNDING = 1e-14  # share of the budget; smaller remainders are rounding errors
+_LEAST_GAIN = 1e-9  # of success; less is a rounding error
+_TRIED = 3  # every pair of so many best givers and takers is tried
 
 
 def optimize_allocation(factors: Sequence[Factor], worth: Worth, budget: float) -> Spending:
-    """Whole demonstrations per factor, within every minimum and cap, with the largest `worth` that was found.
+    """Whole demonstrations per factor, within every minimum and cap, with the largest `worth` found.
 
     The whole budget is spent as far as caps and costs allow.
     """
@@ -33,14 +33,14 @@ def optimize_allocation(factors: Sequence[Factor], worth: Worth, budget: float) 
     left = budget - math.fsum(allocation * np.array([factor.cost for factor in factors]))
     return Spending(
         {factor.name: int(n) for factor, n in zip(factors, allocation, strict=True)},
-        left if left > _DUST * budget else 0.0,
+        left if left > _ROUNDING * budget else 0.0,
     )
 
 
 def optimize_allocations(
     factors: Sequence[Factor], worths: Worths, budget: float, count: int, parts: int = _PARTS
 ) -> Floats:
-    """The best allocation by each of `count` measures of worth: count × N. All are searched for in step."""
+    """The best allocation by each of `count` measures of worth: count × N. All searches advance together."""
     costs = np.array([factor.cost for factor in factors])
     caps = np.array([math.inf if factor.cap is None else float(factor.cap) for factor in factors])
     least = np.array([float(factor.minimum) for factor in factors])
@@ -49,19 +49,19 @@ def optimize_allocations(
         raise InvalidInput(f"the minimums alone cost {needed:g}, more than the budget of {budget:g}", where="minimum")
     searches = [_search(budget, least, caps, costs, max(budget / parts, float(costs.min()))) for _ in range(count)]
     rows: list[Floats] = [next(search) for search in searches]
-    found = np.zeros((count, costs.size))
+    best = np.zeros((count, costs.size))
     active = set(range(count))
     while active:
         most = max(len(rows[index]) for index in active)
-        # searches that are over, or ask for fewer allocations, repeat their first one
+        # finished searches, and those with fewer allocations, repeat their first one
         values = worths(np.stack([row[np.arange(most) % len(row)] for row in rows]))
         for index in sorted(active):
             try:
                 rows[index] = searches[index].send(values[index, : len(rows[index])])
             except StopIteration as end:
-                found[index] = end.value
+                best[index] = end.value
                 active.remove(index)
-    return found
+    return best
 
 
 def _search(budget: float, least: Floats, caps: Floats, costs: Floats, part: float) -> Search:
@@ -70,25 +70,25 @@ def _search(budget: float, least: Floats, caps: Floats, costs: Floats, part: flo
 
 
 def _by_parts(budget: float, start: Floats, caps: Floats, costs: Floats, part: float) -> Search:
-    """One part of the budget after another to the factor that gains most from it per cost."""
+    """Give each part of the budget in turn to the factor with the largest gain per cost."""
     allocation = start.copy()
     while True:
         left = budget - math.fsum(allocation * costs)
-        more = np.minimum(np.floor((min(part, left) + _DUST * budget) / costs), caps - allocation)
-        # A part that buys nothing of a factor may still be enough for one together with the rest of the money.
-        one = np.minimum(np.floor((left + _DUST * budget) / costs), caps - allocation).clip(max=1.0)
+        more = np.minimum(np.floor((min(part, left) + _ROUNDING * budget) / costs), caps - allocation)
+        # A part that is too small for one demonstration may suffice together with the rest of the budget.
+        one = np.minimum(np.floor((left + _ROUNDING * budget) / costs), caps - allocation).clip(max=1.0)
         more = np.where(more >= 1, more, one)
-        able = np.flatnonzero(more >= 1)
-        if not able.size:
+        affordable = np.flatnonzero(more >= 1)
+        if not affordable.size:
             return allocation
-        choices = allocation + np.eye(allocation.size)[able] * more[able, None]
+        choices = allocation + np.eye(allocation.size)[affordable] * more[affordable, None]
         values = yield np.concatenate([allocation[None, :], choices])
-        gains = (values[1:] - values[0]) / (more[able] * costs[able])
+        gains = (values[1:] - values[0]) / (more[affordable] * costs[affordable])
         allocation = choices[int(gains.argmax())]
 
 
 def _exchanged(allocation: Floats, budget: float, least: Floats, caps: Floats, costs: Floats) -> Search:
-    """Money moves from one factor to another, much at a time and then less, as long as that helps."""
+    """Move money between factors in steps of shrinking size while that improves the allocation."""
     count = allocation.size
     if count == 1:
         return allocation
@@ -112,19 +112,19 @@ def _exchanged(allocation: Floats, budget: float, least: Floats, caps: Floats, c
 def _exchanges(allocation: Floats, step: float, budget: float, least: Floats, caps: Floats, costs: Floats) -> Search:
     """The most promising allocations that move about `step` of money from one factor to another."""
     unit = np.eye(allocation.size)
-    given = np.minimum(np.maximum(1.0, np.round(step / costs)), allocation - least)
+    amounts = np.minimum(np.maximum(1.0, np.round(step / costs)), allocation - least)
     takers = np.minimum(np.maximum(1.0, np.floor(step / costs)), caps - allocation)
-    values = yield np.concatenate([allocation - unit * given[:, None], allocation + unit * takers[:, None]])
-    keep = np.where(given >= 1, values[: allocation.size], -math.inf)
+    values = yield np.concatenate([allocation - unit * amounts[:, None], allocation + unit * takers[:, None]])
+    keep = np.where(amounts >= 1, values[: allocation.size], -math.inf)
     gain = np.where(takers >= 1, values[allocation.size :], -math.inf)
     money = budget - math.fsum(allocation * costs)
-    made = []
+    exchanges = []
     for giver in np.argsort(-keep)[:_TRIED]:
         for taker in np.argsort(-gain)[: _TRIED + 1]:
             if giver == taker or not (math.isfinite(keep[giver]) and math.isfinite(gain[taker])):
                 continue
-            available = money + given[giver] * costs[giver] + _DUST * budget
+            available = money + amounts[giver] * costs[giver] + _ROUNDING * budget
             bought = min(math.floor(available / costs[taker]), caps[taker] - allocation[taker])
             if bought >= 1:
-                made.append(allocation - unit[giver] * given[giver] + unit[taker] * bought)
-    return np.array(made).reshape(-1, allocation.size)
+                exchanges.append(allocation - unit[giver] * amounts[giver] + unit[taker] * bought)
+    return np.array(exchanges).reshape(-1, allocation.size)

@@ -1,7 +1,7 @@
 """The log-probability of measured scores under the response model.
 
-Training noise comes on top of the sampling variance: one part moves all trials of a policy together, the other is each
-score's own. Where trials are few, training noise is small beside theirs and left out.
+Training noise comes on top of the sampling variance: one part is common to all trials of a
+policy, the other independent for each score. Where trials are few, it is small beside their variance and left out.
 
 Policies with the same training set, scored over as many trials of the same factors, differ only in their scores. Their
 means and scatter are sufficient statistics, so that such policies cost no more than one.
@@ -38,18 +38,18 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pooled:
-    """Scores of groups of policies that differ only in their scores; a policy that is like no other is a group too.
+    """Pooled scores of groups of policies that differ only in their scores. A group may be a single policy.
 
-    Every group has as many scores as each of its policies, in the order of the observations.
+    Every group has one score for each score of its policies, in the order of the observations.
     """
 
     demos: Floats  # distinct training sets × N, in units
     cells: Cells  # over the successes of the distinct training sets
     joint: Floats
-    joint_set: Places  # the training set of every joint score
-    group: Places  # of every score
+    joint_set: Places  # training set of each joint score
+    group: Places  # group of each score
     count: Floats  # policies in the score's group
-    theta: Floats  # their mean
+    theta: Floats  # mean over these policies
     variance: Floats
     own_share: Floats
     many: Floats
@@ -58,7 +58,7 @@ class Pooled:
     bad: Floats
     # the scatter of θ over the policies of each group of several: its scores, and their products around the mean
     scatter: tuple[tuple[Places, Floats], ...]
-    # stand-in scores of the same successes: how many, their mean, and the squares around it
+    # proxy scores of the same successes: how many, their mean, and their sum of squares around it
     proxy_cells: Cells
     proxy_count: Floats
     proxy: Floats
@@ -78,13 +78,13 @@ class Pooled:
         for scores in groups:
             entry[scores] = place[scores[0]]
         total = int(keep.sum())
-        count = _added(np.ones(entry.size), entry, total)
-        theta = _added(data.theta, entry, total) / count
+        count = _sum_by(np.ones(entry.size), entry, total)
+        theta = _sum_by(data.theta, entry, total) / count
         around = data.theta - theta[entry]
         proxy_keep, proxy_entry = _same_cells(data.proxy_cells, move)
         proxies = int(proxy_keep.sum())
-        proxy_count = _added(np.ones(proxy_entry.size), proxy_entry, proxies)
-        proxy = _added(data.proxy, proxy_entry, proxies) / proxy_count
+        proxy_count = _sum_by(np.ones(proxy_entry.size), proxy_entry, proxies)
+        proxy = _sum_by(data.proxy, proxy_entry, proxies) / proxy_count
         return cls(
             demos=demos,
             cells=data.cells.moved(keep[:singles], move, len(demos) * factors),
@@ -96,23 +96,23 @@ class Pooled:
             variance=data.variance[keep],
             own_share=data.own_share[keep],
             many=data.many[keep],
-            good=_added(data.few * data.score, entry, total),
-            bad=_added(data.few * (1 - data.score), entry, total),
+            good=_sum_by(data.few * data.score, entry, total),
+            bad=_sum_by(data.few * (1 - data.score), entry, total),
             scatter=_scatter([scores for scores in groups if len(scores) > 1], entry, around),
             proxy_cells=data.proxy_cells.moved(proxy_keep, move, len(demos) * factors),
             proxy_count=proxy_count,
             proxy=proxy,
-            proxy_squares=_added((data.proxy - proxy[proxy_entry]) ** 2, proxy_entry, proxies),
+            proxy_squares=_sum_by((data.proxy - proxy[proxy_entry]) ** 2, proxy_entry, proxies),
         )
 
 
-def _added(values: Floats, place: Places, total: int) -> Floats:
-    """Sums of the values that go to each place."""
+def _sum_by(values: Floats, place: Places, total: int) -> Floats:
+    """Sums of the values by place."""
     return np.asarray(np.bincount(place, values, minlength=total), dtype=float)
 
 
 def _distinct(rows: Floats) -> tuple[Floats, Places]:
-    """Every row once, in order of first appearance, and where each one went."""
+    """The distinct rows in order of first appearance, and the number of each row among them."""
     known: dict[bytes, int] = {}
     place = np.array([known.setdefault(row.tobytes(), len(known)) for row in rows], dtype=np.int64)
     first = np.unique(place, return_index=True)[1]
@@ -120,8 +120,8 @@ def _distinct(rows: Floats) -> tuple[Floats, Places]:
 
 
 def _grouped(data: Observations, sets: Places) -> list[Places]:
-    """Of every group of policies, the numbers of their scores: policies × scores, alike in every column."""
-    # few trials add up whatever their number, and need not be as many
+    """Indices of the scores of each group of policies: policies × scores, comparable within each column."""
+    # binomial counts can be added whatever the number of trials, so it need not match
     trials = np.where(data.many > 0, data.variance, 0.0)
     order = np.lexsort((trials, data.varied, data.policy))
     what = np.unique(np.stack([data.varied[order], trials[order]], axis=1), axis=0, return_inverse=True)[1].ravel()
@@ -135,7 +135,7 @@ def _grouped(data: Observations, sets: Places) -> list[Places]:
 
 
 def _scatter(groups: list[Places], entry: Places, around: Floats) -> tuple[tuple[Places, Floats], ...]:
-    """Groups with as many scores are stacked: their scores, groups × K, and products, groups × K × K."""
+    """Stack groups with the same number of scores K: scores (groups × K) and products (groups × K × K)."""
     by_width: dict[int, list[tuple[Places, Floats]]] = {}
     for scores in groups:
         found = entry[scores[0]], around[scores].T @ around[scores]
@@ -147,7 +147,7 @@ def _scatter(groups: list[Places], entry: Places, around: Floats) -> tuple[tuple
 
 
 def _same_cells(cells: Cells, move: Places) -> tuple[NDArray[np.bool_], Places]:
-    """Which means are the first over their successes, and the number among those of the one that each is like."""
+    """Which means are the first over the same successes, and for each mean the number of that first one."""
     known: dict[bytes, int] = {}
     moved = np.split(move[cells.cell], cells.start[1:]) if cells.count else []
     entry = np.array([known.setdefault(part.tobytes(), len(known)) for part in moved], dtype=np.int64)
@@ -157,26 +157,26 @@ def _same_cells(cells: Cells, move: Places) -> tuple[NDArray[np.bool_], Places]:
 
 
 @dataclass(frozen=True)
-class _Kinds:
-    """Scores that are as precise as each other in every sample; there are few kinds of them."""
+class _PrecisionClasses:
+    """Classes of scores with the same precision in every sample. There are few of them."""
 
-    kind: Places  # of every score
-    variance: Floats  # kinds × 1, as are the next two
+    kind: Places  # class of each score
+    variance: Floats  # classes × 1, as are the next two
     own_share: Floats
     many: Floats
-    scores: Floats  # groups × kinds: how many scores
-    shares: Floats  # groups × kinds: sum of policies times `own_share`
-    policies: Floats  # kinds: over all scores where trials are many
+    scores: Floats  # groups × classes: number of scores
+    shares: Floats  # groups × classes: sum of policies times `own_share`
+    policies: Floats  # classes: policies of all scores where trials are many
 
     @classmethod
-    def of(cls, data: Pooled) -> _Kinds:
-        known = np.stack([data.variance, data.own_share, data.many], axis=1)
-        distinct, kind = _distinct(known)
+    def of(cls, data: Pooled) -> _PrecisionClasses:
+        columns = np.stack([data.variance, data.own_share, data.many], axis=1)
+        distinct, kind = _distinct(columns)
         shape = int(data.group.max(initial=-1)) + 1, len(distinct)
         scores, shares = np.zeros(shape), np.zeros(shape)
         np.add.at(scores, (data.group, kind), 1.0)
         np.add.at(shares, (data.group, kind), data.count * data.own_share)
-        policies = _added(data.count * data.many, kind, len(distinct))
+        policies = _sum_by(data.count * data.many, kind, len(distinct))
         variance, own_share, many = distinct.T[:, :, None]
         return cls(kind, variance, own_share, many, scores, shares, policies)
 
@@ -196,13 +196,13 @@ class LogLikelihood:
 
     def given(self, mixture: PriorMixture) -> Callable[[Floats], tuple[Floats, Floats]]:
         """The log-likelihood and its gradient as a function of the variables alone."""
-        data, known = self.pooled, self.observations
-        rows = np.concatenate([known.now[None], data.demos])
-        tilt_ratio = tilt_ratios(mixture, data.demos, known.now)
+        data, observations = self.pooled, self.observations
+        rows = np.concatenate([observations.now[None], data.demos])
+        tilt_ratio = tilt_ratios(mixture, data.demos, observations.now)
 
         def evaluate(raw: Floats) -> tuple[Floats, Floats]:
             parameters = Parameters.of(raw, mixture)
-            state = forward(parameters, mixture, data.demos, known.now, known.nominal, tilt_ratio)
+            state = forward(parameters, mixture, data.demos, observations.now, observations.nominal, tilt_ratio)
             flat = state.success.reshape(-1, raw.shape[1])
             success = data.cells.means(flat)
             joint = _joint(state, data, mixture) if len(data.joint) else None
@@ -225,56 +225,58 @@ class LogLikelihood:
         return evaluate
 
     def _scores(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
-        """Normal on the scale of θ, a policy's common noise integrated out; binomial where trials are few."""
-        data, kinds = self.pooled, self._kinds
+        """Normal on the scale of θ with a policy's common noise integrated out; binomial where trials are few."""
+        data, classes = self.pooled, self._precision_classes
         common, own = np.exp(2 * links[NOISE_COMMON]), np.exp(2 * links[NOISE_OWN])
         inside = np.clip(success, _EDGE, 1 - _EDGE)
         outside = 1 - inside
         count, group = data.count[:, None], data.group
-        spread = kinds.variance + kinds.own_share * own
-        precisions = kinds.many / spread
-        precision = precisions[kinds.kind] if len(precisions) > 1 else precisions
+        spread = classes.variance + classes.own_share * own
+        precisions = classes.many / spread
+        precision = precisions[classes.kind] if len(precisions) > 1 else precisions
         root = np.sqrt(inside)
         miss = np.arcsin(root)
         miss -= data.theta[:, None]
         scaled = miss * precision
-        pull, weight = self._by_group(scaled), kinds.scores @ precisions
+        pull, weight = self._by_group(scaled), classes.scores @ precisions
         grown = 1 + common * weight
         shrink = common / grown
         policies = self._policies
         pulls, squares = policies * pull**2, data.count @ np.multiply(scaled, miss, out=miss)
         by_common = policies * ((pull / grown) ** 2 - weight / grown)
-        left = (shrink * pull)[group]
-        left *= precision
-        np.subtract(scaled, left, out=left)  # of the miss, once the common part is taken out
-        lefts = (data.own_share * data.count) @ left**2
+        residual = (shrink * pull)[group]
+        residual *= precision
+        np.subtract(scaled, residual, out=residual)  # without the common part
+        residual_squares = (data.own_share * data.count) @ residual**2
         if data.scatter:  # what the policies of a group differ by
             mixed, own_part = self._scattered(precision, scaled.shape)
             more = self._by_group(precision * mixed)
             pulls, squares = pulls + more, squares + (precision * own_part).sum(0)
             by_common = by_common + more / grown**2
             part = shrink[group]
-            lefts = lefts + data.own_share @ (precision**2 * (own_part - 2 * part * mixed + part**2 * more[group]))
+            squared = precision**2 * (own_part - 2 * part * mixed + part**2 * more[group])
+            residual_squares = residual_squares + data.own_share @ squared
         value = 0.5 * ((shrink * pulls).sum(0) - squares - (policies * np.log(grown)).sum(0))
-        value -= 0.5 * (kinds.policies @ np.log(spread))
-        by_success = left
+        value -= 0.5 * (classes.policies @ np.log(spread))
+        by_success = residual
         by_success *= -0.5 * count
         by_success /= np.multiply(root, np.sqrt(outside), out=root)
         if (data.good + data.bad).any():
             good, bad = data.good[:, None], data.bad[:, None]
             value = value + (good * np.log(inside) + bad * np.log(outside)).sum(0)
             by_success = by_success + good / inside - bad / outside
-        by_spread = lefts + (shrink * (kinds.shares @ precisions**2)).sum(0) - kinds.shares.sum(0) @ precisions
+        by_spread = residual_squares + (shrink * (classes.shares @ precisions**2)).sum(0)
+        by_spread -= classes.shares.sum(0) @ precisions
         by_links[NOISE_OWN] = by_spread * own
         by_links[NOISE_COMMON] = by_common.sum(0) * common
         return value, by_success
 
     @cached_property
-    def _kinds(self) -> _Kinds:
-        return _Kinds.of(self.pooled)
+    def _precision_classes(self) -> _PrecisionClasses:
+        return _PrecisionClasses.of(self.pooled)
 
     def _scattered(self, precision: Floats, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """Of every score: its products with all scores of its group, weighted by their precisions, and with itself."""
+        """For each score, its precision-weighted products with all scores of its group, and with itself."""
         mixed, own = np.zeros(shape), np.zeros((shape[0], 1))
         precision = np.broadcast_to(precision, shape)
         for entries, products in self.pooled.scatter:
@@ -289,7 +291,7 @@ class LogLikelihood:
 
     @cached_property
     def _order(self) -> tuple[Places | None, Places]:
-        """How scores stand group by group (None: as they are), and where each group begins."""
+        """The order that sorts scores by group (None: already sorted), and where each group begins."""
         group = self.pooled.group
         order = np.argsort(group, kind="stable")
         start = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -297,13 +299,13 @@ class LogLikelihood:
 
     @cached_property
     def _policies(self) -> Floats:
-        """How many policies each group has."""
+        """The number of policies in each group."""
         order, start = self._order
         count = self.pooled.count[:, None]
         return (count if order is None else count[order])[start]
 
     def _proxy(self, success: Floats, links: Floats, by_links: Floats) -> tuple[Floats, Floats]:
-        """Proxy scores lie around a straight line of the successes; how far is learned with the rest."""
+        """Normal around a linear function of the successes, whose coefficients and variance are parameters."""
         data = self.pooled
         count = data.proxy_count[:, None]
         shift, gain, spread = links[PROXY_SHIFT], links[PROXY_GAIN], np.exp(links[PROXY_NOISE])
@@ -318,7 +320,7 @@ class LogLikelihood:
 
 @dataclass(frozen=True)
 class _Joint:
-    """Trials in which several factors vary at once: the shared skill, and robustness to each of them."""
+    """Trials in which several factors vary: success is the shared skill times robustness to each factor."""
 
     success: Floats  # J × samples
     skilled: Floats

@@ -1,4 +1,4 @@
-"""Posterior samples of the response model, what they predict, and which allocation they recommend."""
+"""Posterior samples of the response model, their predictions, and the recommended allocation."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SAMPLER = SamplerSettings()
 # An allocation other than an equal split must match or beat it with this probability.
 REQUIRED_PROBABILITY = 0.6
 _ROUNDING = 1e-9  # of success
-# Bytes of an array that is made and freed once: from then on GNU's C library keeps freed blocks up to that size,
-# instead of giving them back to the system and fetching them anew for every array.
+# Bytes of an array that is allocated and freed once. GNU's C library then keeps freed blocks up to that size instead
+# of returning them to the system.
 _KEPT = 31 << 20
 _CHUNK = 1024  # cells (rows × N) at once, to stay in the processor's cache
 
@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def rejected(self) -> dict[str, dict[str, int]]:
-        """The best allocation, under the name that reports give it, where an equal split is recommended instead."""
+        """The best allocation under its name in reports, if an equal split is recommended instead; else empty."""
         return {"best": self.best.demos} if self.is_equal else {}
 
 
@@ -67,7 +67,7 @@ class Posterior:
 
     @property
     def n_samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return int(self.raw.shape[1])
 
     @property
@@ -88,7 +88,7 @@ class Posterior:
     def by_factor(self, demos: Floats) -> Floats:
         """Success on each factor's trials: rows × factors × samples.
 
-        `demos` is rows × factors, or rows × factors × samples where every sample has training sets of its own.
+        `demos` is rows × factors, or rows × factors × samples with separate training sets for each sample.
         """
         demos = np.atleast_2d(demos)
         size = max(1, _CHUNK // demos.shape[1])
@@ -98,8 +98,8 @@ class Posterior:
     def score(self, demos: Floats, by_factor: Floats | None = None) -> Floats:
         """Success over the target distribution: rows × samples.
 
-        The mean over the factors' trials. Where every trial varied several factors at once: the mean over such trials.
-        `by_factor` is the success on each factor's trials, where that is known already.
+        The mean over the factors' trials, or over trials of several factors if there are no others. `by_factor` is the
+        success on each factor's trials, if it is already computed.
         """
         data = self.observations
         if data.cells.count or not len(data.joint):
@@ -125,9 +125,9 @@ class Posterior:
         for name in self.spec.names:
             if name not in demos:
                 raise InvalidInput(f"no number of demos for {name}", where="demos", hint="name every factor")
-        wanted = np.array([whole(demos[name], f"demos.{name}") for name in self.spec.names], dtype=float)
-        current, then = self.score(np.stack([self.now, wanted]))
-        return Estimate.of(then, None if np.array_equal(wanted, self.now) else then - current)
+        counts = np.array([whole(demos[name], f"demos.{name}") for name in self.spec.names], dtype=float)
+        current, then = self.score(np.stack([self.now, counts]))
+        return Estimate.of(then, None if np.array_equal(counts, self.now) else then - current)
 
     def choose(self, budget: float) -> Choice:
         """The best allocation if it is likely enough to match or beat an equal split, else an equal split."""
@@ -145,7 +145,7 @@ class Posterior:
         return spend(self.spec.factors, equal_tiers(self.spec), budget)
 
     def candidates(self, budget: float, more: Sequence[Mapping[str, int]] = ()) -> Floats:
-        """Allocations (rows × factors) among which every sample finds one that is nearly its best.
+        """Allocations (rows × factors) that include a nearly optimal one for every sample.
 
         First `more`, then the best allocations of groups of samples, then everything to one factor, to two, and to all.
         """
@@ -159,14 +159,14 @@ class Posterior:
             demos = np.repeat(np.moveaxis(self.now + rows, 0, -1), sizes, axis=-1)
             return np.asarray(np.add.reduceat(self.score(demos), starts, axis=1) / sizes).T
 
-        found = optimize_allocations(factors, worths, budget, len(groups), parts=8)
+        best = optimize_allocations(factors, worths, budget, len(groups), parts=8)
         unit = budget / np.array([factor.cost for factor in factors])
         plain = np.floor(_shares(len(factors)) * unit)
         caps = np.array([math.inf if factor.cap is None else factor.cap for factor in factors])
         least = np.array([factor.minimum for factor in factors])
         allowed = (plain <= caps).all(1) & (plain >= least).all(1)
-        given = np.array([[float(allocation[factor.name]) for factor in factors] for allocation in more])
-        return np.concatenate([given.reshape(-1, len(factors)), found, plain[allowed]])
+        more_rows = np.array([[float(allocation[factor.name]) for factor in factors] for allocation in more])
+        return np.concatenate([more_rows.reshape(-1, len(factors)), best, plain[allowed]])
 
     def worth(self, allocations: Floats) -> Floats:
         """Expected success after each allocation (rows × factors) on top of the current demonstrations."""
@@ -184,11 +184,12 @@ def fit_posterior(
 ) -> Posterior:
     """Sample the response model's posterior given every score. The same arguments give the same samples.
 
-    `proxy` holds offline scores; they count as far as they agree with the measured ones.
+    `proxy` holds offline scores; their weight depends on how well they agree with the measured ones.
     """
     if not results.rows and (proxy is None or not proxy.rows):
         raise NotEnoughData(
-            "the response model needs scores of at least one policy", hint="measure the one trained on everything"
+            "the response model needs scores of at least one policy",
+            hint="measure the policy trained on all demonstrations",
         )
     np.empty(_KEPT, dtype=np.uint8)
     observations = observe(spec, results, proxy)
@@ -206,7 +207,7 @@ def probability_at_least(scores: Floats, others: Floats) -> float:
 
 
 def _shares(count: int) -> Floats:
-    """Everything to one factor, halves to each two (of few), the same to all."""
+    """Shares of the budget: all to one factor, half to each of two (for up to 12 factors), equal to all."""
     one = np.eye(count)
     first, second = np.triu_indices(count if count <= 12 else 0, 1)
     return np.concatenate([one, (one[first] + one[second]) / 2, np.full((1, count), 1 / count)])

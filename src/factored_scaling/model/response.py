@@ -27,12 +27,12 @@ from factored_scaling.model.prior import GLOBALS, Floats, PriorMixture
 _COMMON, _COMMON_FLOOR, _TOTAL_POWER, _TOTAL_OFFSET, _TILT = range(4, 9)
 NOISE_COMMON, NOISE_OWN, PROXY_SHIFT, PROXY_GAIN, PROXY_NOISE = range(5)  # among the links, which come last
 _UNTHREADED = 150_000  # multiplications; larger products are spread over threads
-_MOST = 300.0  # of a logarithm, so that its exponential and the square of that are numbers
+_MOST = 300.0  # of a logarithm, so that its exponential squared is finite
 LEAK = 0.3  # demonstrations that harm other trials do so less than those that help
 
 
 def size_of(count: int) -> int:
-    """How many standard normal variables the model of `count` factors has."""
+    """The number of standard normal variables in the model of `count` factors."""
     return 7 * count + count * count + GLOBALS
 
 
@@ -98,7 +98,7 @@ class Forward:
 
 
 def tilt_ratios(mixture: PriorMixture, demos: Floats, now: Floats) -> Floats:
-    """Logarithms of (n_i + o)/(n_i* + o), which no parameter changes."""
+    """Logarithms of (n_i + o)/(n_i* + o), which do not depend on the parameters."""
     by_sample = demos[:, :, None] if demos.ndim == 2 else demos
     return np.log((by_sample + mixture.offset) / (now[:, None] + mixture.offset))
 
@@ -111,10 +111,10 @@ def forward(
     nominal: float = 0.0,
     tilt_ratio: Floats | None = None,
 ) -> Forward:
-    """Success at `demos` (R × N, in units), where `now` (N) are the current demonstrations and `nominal` the others.
+    """Success at the training sets `demos` (R × N, in units).
 
-    Where every sample has training sets of its own, `demos` is R × N × samples. `tilt_ratio` is what `tilt_ratios`
-    returns, where that is known already.
+    `now` (N) are the current demonstrations and `nominal` the nominal ones. With separate training sets for each
+    sample, `demos` is R × N × samples. `tilt_ratio` is the value of `tilt_ratios`, if it is already computed.
     """
     p, q = parameters, mixture.sharpness
     if tilt_ratio is None:
@@ -126,20 +126,20 @@ def forward(
     ratio -= log_reach[0]
     total = np.concatenate([now[None] @ p.weight, _weighted(demos, p.weight)]) + (p.total_offset + nominal)
     total_ratio = np.log(total[1:] / total[0])
-    fallen = -p.power * ratio
-    np.exp(np.minimum(fallen, _MOST, out=fallen), out=fallen)
-    fallen *= 1 - p.floor
-    trouble = p.floor + fallen
-    fallen /= trouble  # the share that demonstrations can repair
-    own, own_slope = saturate(_power(trouble, p.log_level, q), q)
-    dropped = np.exp(np.minimum(-p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1), 30.0))
-    dropped *= 1 - p.common_floor
-    left = p.common_floor + dropped
-    dropped /= left
-    hazard = _power(left, p.log_common, q)
+    reducible = -p.power * ratio
+    np.exp(np.minimum(reducible, _MOST, out=reducible), out=reducible)
+    reducible *= 1 - p.floor
+    own_hazard = p.floor + reducible
+    reducible /= own_hazard  # share of the hazard that demonstrations reduce
+    own, own_slope = saturate(_power(own_hazard, p.log_level, q), q)
+    shared_reducible = np.exp(np.minimum(-p.total_power * total_ratio - (tilt_ratio * p.tilts).sum(1), 30.0))
+    shared_reducible *= 1 - p.common_floor
+    shared_hazard = p.common_floor + shared_reducible
+    shared_reducible /= shared_hazard
+    hazard = _power(shared_hazard, p.log_common, q)
     shared, shared_slope = saturate(hazard[:, None, :] * np.exp(q * p.log_share), q)
     robust, skilled = np.subtract(1, own, out=own), np.subtract(1, shared, out=shared)
-    parts = (reach, ratio, fallen, own_slope, total, total_ratio, dropped, shared_slope)
+    parts = (reach, ratio, reducible, own_slope, total, total_ratio, shared_reducible, shared_slope)
     return Forward(skilled * robust, robust, skilled, hazard, parts)
 
 
@@ -159,30 +159,30 @@ def gradient(
     `rows` are the current demonstrations and those of every training set.
     """
     p = parameters
-    reach, ratio, fallen, own_slope, total, total_ratio, dropped, shared_slope = state.parts
+    reach, ratio, reducible, own_slope, total, total_ratio, shared_reducible, shared_slope = state.parts
     count, draws = p.floor.shape
-    by_trouble = by_robust * own_slope  # by −log u, as all of these are by logarithms
-    by_fallen = by_trouble * fallen
-    sum_trouble, sum_fallen = by_trouble.sum(0), by_fallen.sum(0)
+    by_own_hazard = by_robust * own_slope  # by −log u, as all of these are by logarithms
+    by_reducible = by_own_hazard * reducible
+    sum_own_hazard, sum_reducible = by_own_hazard.sum(0), by_reducible.sum(0)
     by_reach = np.empty_like(reach)
-    np.multiply(by_fallen, p.power, out=by_reach[1:])
+    np.multiply(by_reducible, p.power, out=by_reach[1:])
     np.negative(by_reach[1:].sum(0), out=by_reach[0])
     by_reach /= reach
     by_repair = product(rows.T, by_reach.reshape(len(rows), -1)).reshape(count, count, draws)
-    by_fallen *= ratio
+    by_reducible *= ratio
     by_share = by_skilled * shared_slope
     by_h = by_share.sum(1)
     if by_hazard is not None:
         by_h = by_h - by_hazard
-    by_exponent = by_h * dropped
+    by_exponent = by_h * shared_reducible
     sum_h, sum_exponent = by_h.sum(0), by_exponent.sum(0)
     by_tilt = (by_exponent[:, None, :] * tilt_ratio).sum(0)
     by_total = by_exponent * p.total_power
     by_total = np.concatenate([-by_total.sum(0, keepdims=True), by_total]) / total
     slope = np.empty_like(mixture.centre)
     parts = slope[: 7 * count].reshape(7, count, draws)
-    parts[0], parts[1] = -sum_trouble, sum_fallen - (1 - p.floor) * sum_trouble
-    parts[2], parts[3] = by_reach.sum(0) * p.scale, by_fallen.sum(0) * p.power
+    parts[0], parts[1] = -sum_own_hazard, sum_reducible - (1 - p.floor) * sum_own_hazard
+    parts[2], parts[3] = by_reach.sum(0) * p.scale, by_reducible.sum(0) * p.power
     parts[4], parts[5] = -by_share.sum(0), (rows.T @ by_total) * p.weight
     parts[6] = by_tilt * p.tilt * np.where(p.lean > 0, 1.0, LEAK)
     np.multiply(by_repair, p.repair, out=slope[7 * count : -GLOBALS].reshape(count, count, draws))
@@ -214,16 +214,16 @@ def _weighted(demos: Floats, weight: Floats) -> Floats:
 
 
 def product(left: Floats, right: Floats) -> Floats:
-    """left @ right in blocks so small that the linear algebra library starts no threads, which cost more here."""
+    """left @ right, in blocks too small for the linear algebra library to start threads, which are slower here."""
     width = max(1, _UNTHREADED // left.size)
     if right.shape[1] <= width:
         return left @ right
     return np.concatenate([left @ right[:, at : at + width] for at in range(0, right.shape[1], width)], axis=1)
 
 
-def _power(trouble: Floats, log_scale: Floats, sharpness: Floats) -> Floats:
-    """(scale · trouble)^q in the memory of `trouble`, and far from numbers that cannot be represented."""
-    power: Floats = np.log(trouble, out=trouble)
+def _power(base: Floats, log_scale: Floats, sharpness: Floats) -> Floats:
+    """(scale · base)^q, computed in place and clipped so that its square is finite."""
+    power: Floats = np.log(base, out=base)
     power += log_scale
     power *= sharpness
     np.clip(power, -_MOST, _MOST, out=power)
@@ -231,7 +231,7 @@ def _power(trouble: Floats, log_scale: Floats, sharpness: Floats) -> Floats:
 
 
 def saturate(power: Floats, sharpness: Floats) -> tuple[Floats, Floats]:
-    """S(u), which is u where that is small and 1 where it is large, and its derivative by log u; `power` is u^q."""
+    """S(u) and its derivative by log u, from `power` = u^q. S(u) is near u for small u and near 1 for large u."""
     share = 1.0 + power
     np.divide(power, share, out=share)
     failure = np.log(share)

@@ -1,4 +1,4 @@
-"""Sequential Monte Carlo: samples are tempered from the prior to the posterior, with Hamiltonian moves at every step.
+"""Sequential Monte Carlo from the prior to the posterior by tempering, with Hamiltonian moves at every step.
 
 Samples of every component of the prior start together; resampling averages over components by their evidence.
 Everything is deterministic for a seed.
@@ -13,7 +13,7 @@ import numpy as np
 
 from factored_scaling.model.prior import Floats, PriorMixture
 
-# The log-probability of every sample (variables × samples) and its gradient; first, what they are given.
+# Maps samples (variables × samples) to their log-probabilities and the gradient.
 Density = Callable[[Floats], tuple[Floats, Floats]]
 Target = Callable[[PriorMixture], Density]
 _KEEP = 0.6  # share of the samples that must stay effective from one temperature to the next
@@ -41,7 +41,7 @@ def sample(
     raw = rng.standard_normal((size, settings.draws))
     value, slope = target(mixture)(raw)
     inverse_temperature, step_size = 0.0, 0.3
-    kept: list[Floats] = []
+    recorded: list[Floats] = []
     for _ in range(settings.steps):
         step = _next(value, inverse_temperature)
         inverse_temperature += step
@@ -56,10 +56,10 @@ def sample(
             )
             step_size = min(1.0, step_size * float(np.exp(0.6 * (accepted - 0.75))))
             if inverse_temperature >= 1 and left % max(1, settings.last // settings.kept) == 0:
-                kept.append(raw)
+                recorded.append(raw)
         if inverse_temperature >= 1:
             break
-    return np.concatenate(kept or [raw], axis=1), mixture[np.tile(np.arange(settings.draws), len(kept) or 1)]
+    return np.concatenate(recorded or [raw], axis=1), mixture[np.tile(np.arange(settings.draws), len(recorded) or 1)]
 
 
 def _next(value: Floats, inverse_temperature: float) -> float:

@@ -100,15 +100,16 @@ def comparison_sentence(compared: Comparison) -> str:
 
 def choice_sentence(summary: ModelSummary) -> str:
     """Whether the choice matters here: what the best allocation gains over an equal split, against training noise."""
-    gain, noise = summary.gain_over_equal.mean, summary.noise.mean
+    gain, noise = max(0.0, summary.gain_over_equal.mean), summary.noise.mean
+    retraining = f"retraining alone moves success by {size_of_points(noise)}"
+    if size_of_points(gain) == "0.0":
+        return f"No allocation is expected to gain more than an equal split; {retraining} points."
     if gain < 0.5 * noise:
         verdict = "Any reasonable split will do"
     else:
         verdict = "The choice matters little" if gain < noise else "The choice matters"
-    return (
-        f"{verdict}: the best allocation is expected to gain {size_of_points(max(0.0, gain))} points more than an "
-        f"equal split; retraining alone moves success by {size_of_points(noise)}."
-    )
+    expected = f"the best allocation is expected to gain {size_of_points(gain)} points more than an equal split"
+    return f"{verdict}: {expected}; {retraining}."
 
 
 def noise_sentence(summary: ModelSummary) -> str:

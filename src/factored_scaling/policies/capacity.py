@@ -16,16 +16,16 @@ from factored_scaling.policies.diffusion import DiffusionPolicy
 from factored_scaling.policies.many import SHARE_FOR_FRAMES, Job, free_memory, train_many
 from factored_scaling.progress import Progress
 
-HEADROOM = 0.9  # of the free memory; libraries take workspaces of their own
+HEADROOM = 0.9  # of the free memory; libraries need workspaces
 # Bytes per weight: the weight, its gradient, two moments, the average, and a copy in half precision.
 PER_WEIGHT = 5 * 4 + 2
-SLACK = 1.5  # of what an update keeps for its backward pass, for what that pass makes on the way
-WORTH_COMPILING = 3000  # updates; fewer do not win back the minute that compiling takes (docs/decisions/0011)
+SLACK = 1.5  # factor on the memory of saved activations, for temporaries of the backward pass
+WORTH_COMPILING = 3000  # updates; for fewer, compiling takes longer than it saves (docs/decisions/0011)
 TRY = "try cpu"
 
 
 def check_device(device: str) -> None:
-    """Raise an error for a device that is not there, before anything is started."""
+    """Raise an error for a missing device."""
     try:
         asked = torch.device(device)
     except RuntimeError:
@@ -41,7 +41,7 @@ def check_device(device: str) -> None:
 
 
 def _check_other(device: torch.device) -> None:
-    """A kind of device that only torch knows: whether a tensor can be there and be read back."""
+    """Check another kind of device by writing and reading a tensor."""
     try:
         torch.zeros(1, device=device).tolist()
     except (RuntimeError, AssertionError, ImportError, AttributeError):
@@ -52,9 +52,9 @@ def _check_other(device: torch.device) -> None:
 def train_within(
     table: FrameTable, jobs: Sequence[Job], progress: Progress, device: str, at_once: int | None = None
 ) -> dict[Path, str]:
-    """Train the jobs as one, going on where it stopped; returns the reason of each that failed, by folder.
+    """Train the jobs as one from their last checkpoints; returns the errors of failed ones, by folder.
 
-    On a GPU `at_once` policies are in flight together, or as many as its free memory allows.
+    On a GPU `at_once` policies are trained together, or as many as its free memory allows.
     """
     if not device.startswith("cuda"):
         return train_many(table, jobs, progress, device, checkpoint_every=200)
@@ -68,16 +68,16 @@ def train_within(
 
 
 def policies_at_once(free: int, frames: int, each: int, most: int) -> int:
-    """How many of `most` policies of `each` bytes are trained side by side, next to `frames` bytes of pictures.
+    """The number of policies of `each` bytes, at most `most`, to train at once beside `frames` bytes of images.
 
-    At least one. Frames beyond their share of the memory stay with the host and take none.
+    At least one. Frames beyond their share of the memory stay on the host and take none.
     """
     room = HEADROOM * free - (frames if frames <= SHARE_FOR_FRAMES * free else 0)
     return int(max(1, min(most, room // each)))
 
 
 def training_bytes(config: DiffusionConfig, shape: tuple[int, int, int, int, int]) -> int:
-    """Memory that one policy takes in training: its weights with all that follows them, and its activations.
+    """Memory of one policy in training: weights, gradients, optimiser state and activations.
 
     Counted on a device without memory, so it costs nothing; activations in single precision, the larger one.
     """
@@ -105,7 +105,7 @@ def training_bytes(config: DiffusionConfig, shape: tuple[int, int, int, int, int
 
 
 def can_compile(config: DiffusionConfig) -> bool:
-    """Whether an update can be compiled here and is run often enough to be worth it."""
+    """Whether compiling updates is possible here and worth its time."""
     from torch.utils._triton import has_triton
 
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -1,7 +1,7 @@
 """Checkpoints: safetensors for numbers, JSON for everything else, never pickle.
 
 A checkpoint is a pair `NAME.safetensors` + `NAME.json`. The JSON is written last and carries the digest of the tensors
-and of itself, so a pair that was cut short, mixed up or damaged is noticed when it is read, never trained on.
+and of itself, so a truncated, mixed-up or damaged pair is detected when it is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESUME = re.compile(r"resume-(\d{9})\.json")
 
 
 def write(folder: Path, name: str, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write the pair; a crash at any moment leaves either the old pair, a pair that is noticed, or the new one."""
+    """Write the pair; after a crash there is the old pair, the new pair, or one that is detected as damaged."""
     data = safetensors.torch.save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     content = {**description, "version": VERSION, "tensors_digest": hashlib.sha256(data).hexdigest()}
     content["digest"] = _digest(content)
@@ -67,7 +67,7 @@ def read_description(folder: Path, name: str, hint: str = "") -> dict[str, Any]:
 
 
 def is_intact(folder: Path, name: str) -> bool:
-    """Whether the pair is there and whole."""
+    """Whether the pair exists and is intact."""
     try:
         read(folder, name)
     except CheckpointError:
@@ -76,7 +76,7 @@ def is_intact(folder: Path, name: str) -> bool:
 
 
 class ResumePoints:
-    """The last two states of a training under way, so that a damaged one costs only the updates since the other."""
+    """The last two states of a running training, so that a damaged one costs only the updates since the other."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder = folder
@@ -93,12 +93,12 @@ class ResumePoints:
         current = {f"resume-{one:09d}" for one in self.steps()[-self.keep :]}
         for old in self.steps()[: -self.keep]:
             self._remove(old)
-        for stray in self.folder.glob("*resume-*"):  # as large as a state; a kill in the middle of writing left it
+        for stray in self.folder.glob("*resume-*"):  # left by a kill during writing; as large as a state
             if stray.stem not in current:
                 stray.unlink(missing_ok=True)
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest state that is whole; damaged ones are passed over and removed. None: nothing to resume."""
+        """The newest intact state, or None. Damaged states are removed."""
         for step in reversed(self.steps()):
             try:
                 return read(self.folder, f"resume-{step:09d}")
@@ -125,12 +125,12 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that `prefixed` put under `prefix`, with their own keys."""
+    """The tensors under `prefix`, with their own keys: the inverse of `prefixed`."""
     return {key[len(prefix) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{prefix}.")}
 
 
 def digest_of(*parts: Any) -> str:
-    """A short digest of plain data and tensors, for telling whether a checkpoint belongs to this training."""
+    """A short digest of plain data and tensors, to check that a checkpoint belongs to this training."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor):

@@ -30,7 +30,7 @@ class Optimisation:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What both models share. The defaults are the paper's, for a GPU; `preset("small")` is for one CPU core."""
+    """Settings of both models. The defaults are the paper's, for a GPU; `preset("small")` is for one CPU core."""
 
     # vision encoder, one per camera with weights of its own: resnet18, resnet18-half (half as many channels), or small
     # (a few convolutions, for the CPU)
@@ -87,7 +87,7 @@ class Configuration:
 
     @property
     def optimisation(self) -> Optimisation:
-        """The part that the training loop reads."""
+        """Settings of the training loop."""
         known = {field.name for field in fields(self)}
         return Optimisation(**{f.name: getattr(self, f.name) for f in fields(Optimisation) if f.name in known})
 
@@ -129,7 +129,7 @@ class DiffusionConfig(Configuration):
     kernel: int = 5
     # size of the embedding of the diffusion step
     time_embedding: int = 128
-    # actions carried out before the next decision
+    # actions executed before the next decision
     execute: int = 8
     # diffusion steps in training (squared-cosine schedule)
     diffusion_steps: int = 100
@@ -231,11 +231,11 @@ class RemixConfig(Configuration):
     warmup: int = 1000
     # step size of the domain weights
     weight_step: float = 0.2
-    # how far the domain weights are drawn back to their first value after every update
+    # how far the domain weights move back to their initial values after every update
     smoothing: float = 0.05
     # share of each factor's episodes held out for validation of the reference model
     validation: float = 0.1
-    # updates between two looks at the validation loss
+    # updates between two computations of the validation loss
     validate_every: int = 1000
 
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (*Configuration.AT_LEAST_ONE, "bins", "validate_every")

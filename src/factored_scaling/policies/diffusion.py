@@ -52,8 +52,8 @@ DRAWN_AHEAD = 64  # updates whose random numbers a GPU draws at once
 class DiffusionPolicy(nn.Module):
     """The networks, the statistics they were trained with, and the ways to use them.
 
-    `shape` gives cameras, height, width, state size and action size. `description` is what the checkpoint says about
-    the training; empty for a policy that was not loaded from one.
+    `shape` gives cameras, height, width, state size and action size. `description` is the training's
+    description in the checkpoint; empty for a policy that was not loaded.
     """
 
     signal: Tensor
@@ -155,13 +155,13 @@ class DiffusionLearner:
         # Frames are looked up outside the loss: inside, the length of `rows` would be part of the loss's shapes, and a
         # compiled loss could not be shared by policies with training sets of different sizes.
         self._rows = rows
-        # Frames too large for the device stay with the host, which then gathers every batch.
+        # Frames too large for the device stay on the host, which then gathers every batch.
         self._streams = frames.images.device != rows.device
         self._host_rows = rows.cpu()
         self._block: tuple[int, Draw] | None = None
 
     def draw(self, step: int) -> Draw:
-        """Which frames the windows begin at, how their pictures change, and which noise at which diffusion steps.
+        """Random numbers of an update: first frames of the windows, image augmentation, noise and diffusion steps.
 
         On a GPU the numbers of several updates are drawn there at once: drawing and sending them update by update
         would take the host longer than a small policy's update takes the GPU.
@@ -194,7 +194,7 @@ class DiffusionLearner:
         return draw
 
     def _gathered(self, frames: Tensor) -> Tensor:
-        """The frames' pictures, still with the host; pinned, so that a GPU takes them while the host goes on.
+        """The frames' images on the host, in pinned memory, so that the GPU copies them asynchronously.
 
         Picking rows of a pinned table would not give a pinned batch, and the whole table would be locked in memory.
         """
@@ -224,7 +224,7 @@ class DiffusionLearner:
         return functional.mse_loss(predicted.float(), draw["noise"] if config.prediction == "noise" else actions)
 
     def after(self, step: int) -> None:
-        """Nothing to keep."""
+        """Do nothing: the learner has no state."""
 
 
 def cosine_schedule(steps: int) -> Tensor:
@@ -263,8 +263,8 @@ def train_diffusion(
 ) -> None:
     """Train on the table's episodes, or on the named ones, and leave `policy.safetensors` and `policy.json`.
 
-    Called again on the same folder it goes on where it stopped, to the same weights; a finished and whole policy
-    returns at once, a finished but damaged one is trained again.
+    A repeated call on the same folder resumes, with the same final weights. A finished policy is returned at once, a
+    damaged one is trained again.
     """
     ids = table.ids if episodes is None else tuple(episodes)
     identity = identity_of(table.outline(ids), config.to_mapping(), seed)
@@ -278,7 +278,7 @@ def train_diffusion(
 
 
 def finished(folder: Path, identity: str) -> bool:
-    """Whether the folder holds this very training's policy, whole."""
+    """Whether the folder holds the intact policy of this training."""
     if not checkpoint.is_intact(folder, NAME):
         return False
     check_identity(checkpoint.read_description(folder, NAME), identity, folder)
@@ -286,7 +286,7 @@ def finished(folder: Path, identity: str) -> bool:
 
 
 def keep_policy(training: Training, learner: DiffusionLearner, ids: Sequence[str], identity: str, folder: Path) -> None:
-    """Write the averaged weights and all that a reader must know of them; the resume points go."""
+    """Write the averaged weights and their description, and remove the resume points."""
     policy = learner.module
     description = {
         "kind": "diffusion-policy",

@@ -1,9 +1,9 @@
-"""Deciding fast: a policy's whole denoising captured as a CUDA graph, and several policies behind one `Act`.
+"""Fast inference: a policy's denoising captured as a CUDA graph, and several policies behind one `Act`.
 
 A decision of a small policy is a few hundred small kernels for every denoising step, and a GPU waits for the host to
-launch them. Here the decision for a batch of fixed size is captured once and replayed; a batch in between is padded.
-Every policy has a stream of its own, so that policies decide side by side. Anywhere else, and where a capture fails,
-the plain way is taken.
+launch them. Here the decision for a batch of fixed size is captured once and replayed; smaller batches are padded.
+Every policy has its own stream, so that policies decide in parallel. On other devices, and if a capture fails, the
+kernels are launched one by one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from factored_scaling.policies.diffusion import Actor, DiffusionPolicy
 
-SIZES = (4, 16, 64, 256)  # batches that are captured, each when it is first needed; larger ones are cut
+SIZES = (4, 16, 64, 256)  # sizes of captured batches, captured on first use; larger batches are split
 WARM_RUNS = 3  # before a capture, so that libraries have chosen their kernels and workspaces
 
 
 class Buffers:
-    """Room for one batch at fixed addresses: `replay` takes the inputs that lie there and leaves the actions."""
+    """Inputs and actions of one batch at fixed addresses; `replay` computes the actions from the inputs."""
 
     def __init__(self, policy: DiffusionPolicy, size: int) -> None:
         device = policy.signal.device
@@ -34,7 +34,7 @@ class Buffers:
         self.actions = torch.zeros(size, policy.config.horizon, action_size, device=device)
 
     def decide(self, images: Tensor, state: Tensor, noise: Tensor) -> Tensor:
-        """Actions for at most `size` samples; what lies behind them in the buffers is computed too and thrown away."""
+        """Actions for at most `size` samples; the rest of the buffers is computed too and discarded."""
         count = len(state)
         self.images[:count].copy_(images, non_blocking=True)
         self.state[:count].copy_(state, non_blocking=True)
@@ -48,7 +48,7 @@ class Buffers:
 
 
 class Captured(Buffers):
-    """Buffers whose computation is a CUDA graph. Graphs of one policy take turns, so they share their memory."""
+    """Buffers whose computation is a CUDA graph. Graphs of one policy run in turn and share their memory."""
 
     def __init__(self, policy: DiffusionPolicy, size: int, stream: torch.cuda.Stream, pool: Any) -> None:
         super().__init__(policy, size)
@@ -77,7 +77,7 @@ class Pending:
     stream: torch.cuda.Stream | None
 
     def wait(self) -> Tensor:
-        """The actions, for whoever uses the current stream."""
+        """The actions, ready for use on the current stream."""
         if self.stream is not None:
             now = torch.cuda.current_stream(self.stream.device)
             now.wait_stream(self.stream)
@@ -86,13 +86,13 @@ class Pending:
 
 
 class Sampler:
-    """A policy that decides: captured on CUDA, plain elsewhere. `buffers` makes the room for a batch of a size."""
+    """Inference of a policy, with captured graphs on CUDA. `buffers` creates the buffers for a batch size."""
 
     def __init__(
         self, policy: DiffusionPolicy, capture: bool = True, buffers: Callable[[int], Buffers] | None = None
     ) -> None:
         self.policy = policy
-        self.failure = ""  # why captures were given up
+        self.failure = ""  # the error that ended capturing
         self._stream: torch.cuda.Stream | None = None
         self._buffers = buffers
         self._made: dict[int, Buffers] = {}
@@ -102,7 +102,7 @@ class Sampler:
             self._buffers = lambda size: Captured(policy, size, stream, pool)
 
     def begin(self, images: Tensor, state: Tensor, noise: Tensor) -> Pending:
-        """Start deciding; the inputs may lie anywhere."""
+        """Start a decision; the inputs may be on any device."""
         device = self.policy.signal.device
         if self._buffers is None:
             return Pending(self.policy.sample(images.to(device), state.to(device), noise.to(device)), None)
@@ -131,7 +131,7 @@ class Sampler:
             assert self._buffers is not None
             try:
                 self._made[size] = self._buffers(size)
-            except RuntimeError as error:  # also when memory is short; deciding plainly needs less
+            except RuntimeError as error:  # also if memory is short; without a graph less is needed
                 self.failure = str(error)
         if size in self._made:
             return self._made[size].decide(images, state, noise)
@@ -142,8 +142,8 @@ class Sampler:
 class Team:
     """Several policies as one `Act`: row r is the trial r mod `trials` of policy r div `trials`.
 
-    Each policy draws the noise that its own `actor` would draw, and decides for its own rows in their order, so that
-    it does what it would do alone.
+    Each policy draws the same noise as its own `actor` and decides for its own rows in order, so that results equal
+    those of the policy alone.
     """
 
     def __init__(self, samplers: Sequence[Sampler], seeds: Sequence[int], trials: int) -> None:

@@ -1,10 +1,9 @@
-"""All policies of a study as one job: one copy of the frames, every policy a captured graph on a stream of its own.
+"""Train all policies of a study as one job: one copy of the frames, and a CUDA graph and stream for every policy.
 
-A small policy leaves a big GPU idle twice: the host launches hundreds of kernels per update, and each kernel fills a
-part of the chip. Here an update is compiled, captured once as a CUDA graph and replayed; the graphs of several
-policies run side by side. Each policy keeps its own state, so one that diverges fails alone, policies may stand at
-different updates, and the result is that of training them one by one. On other devices the plain loop does the work; on
-AMD's GPUs, which torch calls cuda too, plain updates do.
+A small policy does not fill a large GPU: the host launches hundreds of kernels per update, and each kernel uses a part
+of the chip. Here an update is compiled, captured once as a CUDA graph and replayed; the graphs of several policies run
+in parallel. Each policy has its own state: a diverging policy fails alone, and results equal those of separate
+training. Other devices use the plain loop, and AMD's GPUs, which torch also calls cuda, updates without graphs.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from factored_scaling.progress import Progress
 
 WARM_UPDATES = 3  # before a capture, so that libraries have chosen their kernels and workspaces
 SHARE_FOR_FRAMES = 0.6  # of the free device memory; the rest is for the policies
-RECOMPILES = 256  # dynamo's default of 8 would leave the ninth policy uncompiled
+RECOMPILES = 256  # with dynamo's default of 8 the ninth policy would not be compiled
 # The compiler keeps pictures channels-first when any convolution narrows, as the U-Net's do; then cuDNN turns every map
 # of the encoder round and back, 30% of an update's time at 192 px with two cameras.
 COMPILER: dict[str, str | int | bool | Callable[..., object]] = {"force_layout_optimization": True}
@@ -62,10 +61,10 @@ def train_many(
     side_by_side: int = 8,
     compiled: bool = True,
 ) -> dict[Path, str]:
-    """Train every job to its last update; returns the reason of each that failed, by folder.
+    """Train every job to its last update; returns the errors of failed ones, by folder.
 
-    Goes on where an earlier call stopped. `progress` counts updates of all policies together. `side_by_side` policies
-    are in flight at once; more of them use more memory and, beyond what fills the chip, gain nothing.
+    Resumes earlier calls. `progress` counts updates of all policies together. `side_by_side` policies are trained at
+    once; more need more memory and help only until the chip is full.
     """
     if not device.startswith("cuda"):
         return _one_by_one(table, jobs, progress, device, checkpoint_every)
@@ -91,7 +90,7 @@ def train_many(
 
 
 def free_memory(device: str) -> int:
-    """Bytes that a CUDA device has free, those included that torch keeps of what this process no longer uses."""
+    """Free bytes of a CUDA device, including those that torch has cached."""
     gc.collect()
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(torch.device(device))
@@ -99,7 +98,7 @@ def free_memory(device: str) -> int:
 
 
 def frames_on(table: FrameTable, device: str) -> DeviceFrames:
-    """The frames on the device; too many images stay with the host, where they are, and are sent batch by batch."""
+    """The frames on the device; images that do not fit stay on the host and are sent batch by batch."""
     free = free_memory(device)
     small = table.state.nbytes + table.action.nbytes + 8 * len(table.state)
     if table.images.nbytes + small <= SHARE_FOR_FRAMES * free:
@@ -114,7 +113,7 @@ def frames_on(table: FrameTable, device: str) -> DeviceFrames:
 
 
 class Flight:
-    """One policy in training on a stream of its own."""
+    """One policy in training, on its own stream."""
 
     def __init__(self, frames: DeviceFrames, table: FrameTable, job: Job, compiled: bool) -> None:
         self.job = job
@@ -139,7 +138,7 @@ class Flight:
     def capture(self) -> None:
         """Record one update as a graph. The updates that warm it up are undone.
 
-        Where that fails, and on AMD's GPUs, updates are launched kernel by kernel.
+        If that fails, and on AMD's GPUs, updates are launched kernel by kernel.
         """
         if torch.version.hip is not None:
             self.failure = "an AMD GPU"
@@ -182,17 +181,17 @@ class Flight:
             self.training.advanced()
 
     def loss(self) -> float:
-        """The running mean of the loss, once the device has caught up."""
+        """The running mean of the loss; waits for the device."""
         self.stream.synchronize()
         return float(self.training.mean_loss)
 
     def save(self) -> None:
-        """A resume point of this moment."""
+        """Save a resume point."""
         self.stream.synchronize()
         self.points.save(self.training.step, self.training.tensors(), {"identity": self.identity})
 
     def land(self) -> None:
-        """Keep the finished policy."""
+        """Write the finished policy."""
         self.stream.synchronize()
         keep_policy(self.training, self.learner, self.job.episodes, self.identity, self.job.folder)
 
@@ -206,7 +205,7 @@ def _fly(flights: list[Flight], checkpoint_every: int, failures: dict[Path, str]
     total = sum(flight.job.config.updates for flight in flights)
     for number, flight in enumerate(flights, 1):
         flight.capture()
-        # A stop need not wait for all captures; nothing has happened that is not saved.
+        # A stop need not wait for all captures: there is nothing to save yet.
         progress(sum(one.training.step for one in flights), total, f"{number} of {len(flights)} policies captured")
     flying = list(flights)
     plain = next((f", not captured ({flight.failure})" for flight in flights if flight.failure), "")
@@ -261,7 +260,7 @@ def _one_by_one(
         report = _offset(progress, done, total)
         try:
             train_diffusion(table, job.config, job.seed, job.folder, report, device, checkpoint_every, job.episodes)
-        except RunFailed as error:  # anything else, such as a lost lease, is no fault of this policy alone
+        except RunFailed as error:  # other errors, such as a lost lease, are not specific to this policy
             failures[job.folder] = str(error)
         done += job.config.updates
     return failures
@@ -278,7 +277,7 @@ def _offset(progress: Progress, before: int, total: int) -> Progress:
 
 @contextlib.contextmanager
 def _out_of_memory(device: str, count: int) -> Iterator[None]:
-    """What to do about it, instead of advice on torch's allocator."""
+    """An error with advice for this case, instead of that of torch's allocator."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
@@ -290,7 +289,7 @@ def _out_of_memory(device: str, count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _compiler(compiled: bool) -> Iterator[None]:
-    """Room for every policy's compiled update; captured by us, so inductor's own graphs stay off."""
+    """Configure the compiler for all policies. Inductor's own graphs stay off, because we capture."""
     if not compiled:
         yield
         return
@@ -305,5 +304,5 @@ def _compiler(compiled: bool) -> Iterator[None]:
 
 
 def _identity(table: FrameTable, job: Job) -> str:
-    """The identity that training alone would have, without copying the images."""
+    """The identity of a separate training, without copying the images."""
     return identity_of(table.outline(job.episodes), job.config.to_mapping(), job.seed)

@@ -6,7 +6,7 @@ excess is largest. Their mean over the training is the answer.
 
 Where the language-model original, DoReMi, divides a domain's clipped excess by all of its samples and draws the weights
 back to uniform, Re-Mix divides by the samples whose clipped excess is not zero and draws them back to the initial
-weights. This is Re-Mix. Nominal episodes belong to no factor and take no part.
+weights. Nominal episodes belong to no factor and are not used.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Domains:
             sizes.append(len(own))
         self.initial = torch.tensor(sizes, dtype=torch.float32) / sum(sizes)
         self.rows = train_rows
-        # A factor with one episode has none to spare; with no validation frames at all, the training frames judge.
+        # A factor with one episode has none for validation. Without any, the training frames are used.
         held_out = torch.cat(held_rows)
         self.validation = held_out if len(held_out) else torch.cat(train_rows)
 
@@ -195,7 +195,7 @@ class ProxyLearner:
         return (alpha.clone() * domain_means(excess, draw["domain"], len(alpha))).sum()
 
     def after(self, step: int) -> None:
-        """Nothing to do: `loss` has stored the weights."""
+        """Do nothing: `loss` has stored the weights."""
 
 
 def gaussian_edges(bins: int) -> Tensor:
@@ -227,7 +227,7 @@ def train_remix(
     progress: Progress,
     device: str = "cpu",
 ) -> RemixResult:
-    """Both trainings, one after the other; resumes by itself, and returns at once when finished and whole."""
+    """Both trainings in sequence. A repeated call resumes, or returns the finished result."""
     identity = identity_of(table, config.to_mapping(), seed)
     if checkpoint.is_intact(folder, NAME):
         check_identity(checkpoint.read_description(folder, NAME), identity, folder)

@@ -1,4 +1,4 @@
-"""Vision encoders: ResNet-18 with group norm, and a small one that a CPU core can train."""
+"""Vision encoders: ResNet-18 with group norm, and a small one for training on a CPU core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from factored_scaling.policies.config import DiffusionConfig, RemixConfig
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    """Sixteen channels per group: unlike batch norm, nothing depends on the other samples of the batch."""
+    """Sixteen channels per group: unlike batch norm, independent of the other samples."""
     return nn.GroupNorm(max(1, channels // 16), channels)
 
 

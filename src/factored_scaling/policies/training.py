@@ -1,6 +1,6 @@
 """The one training loop: a fixed number of updates, weight averaging, checkpoints, and exact resumption.
 
-What is trained is a `Learner`. All randomness of an update comes from `draw(step)`, a function of the seed and the
+A `Learner` is trained. All randomness of an update comes from `draw(step)`, a function of the seed and the
 step alone, so a checkpoint needs no generator state and a resumed training repeats the interrupted one to the bit (on
 one device and thread count). `loss(draw)` is pure tensor work without a host round trip, so that a whole update can
 be captured as a CUDA graph or mapped over many policies with the draws as its only input.
@@ -37,7 +37,7 @@ class Learner(Protocol):
         ...
 
     def draw(self, step: int) -> Draw:
-        """Everything random that update `step` needs, on the learner's device."""
+        """All random numbers of update `step`, on the learner's device."""
         ...
 
     def loss(self, draw: Draw) -> Tensor:
@@ -45,12 +45,12 @@ class Learner(Protocol):
         ...
 
     def after(self, step: int) -> None:
-        """Called after the update (validation, bookkeeping); what it keeps must live in the module's buffers."""
+        """Called after the update (validation, bookkeeping); its state must be in the module's buffers."""
         ...
 
 
 class Dials:
-    """The numbers of an update that change with its step, where the device can read them."""
+    """Numbers that change with the step, as tensors on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.rate = torch.zeros((), device=device)  # the learning rate
@@ -96,7 +96,7 @@ class Training:
         self.mean_loss = torch.zeros((), device=first.device)
 
     def update(self) -> None:
-        """One step of everything."""
+        """Do one update."""
         self.turn_dials()
         self.compute(self.learner.draw(self.step), self.learner.loss)
         self.advanced()
@@ -105,7 +105,7 @@ class Training:
         """Set what depends on the step: the learning rate and the weights of the two running means."""
         settings, step = self.optimisation, self.step
         rate = learning_rate(settings, step)
-        # The decay grows to its full value, or the first, random weights would linger in the average.
+        # The decay grows to its full value, so that the average forgets the first, random weights.
         decay = min(settings.average_decay, (1 + step) / (10 + step)) if settings.average_decay else 0.0
         # The mean of the losses starts at the first one and forgets it as it goes.
         self.dials.turn(rate, decay, max(1 - LOSS_DECAY, 1 / (step + 1)))
@@ -130,12 +130,12 @@ class Training:
             self.mean_loss.lerp_(loss.detach().float(), self.dials.news)
 
     def advanced(self) -> None:
-        """The update is done; also when it was a captured one."""
+        """Count an update, captured or not."""
         self.learner.after(self.step)
         self.step += 1
 
     def check(self) -> None:
-        """Raise when the training has diverged. The last update's harm shows in the weights, not yet in a loss."""
+        """Raise if the training has diverged. The last update shows in the weights, not yet in a loss."""
         loss = float(self.mean_loss)
         if not math.isfinite(loss):
             scales = [b for name, b in self.learner.module.named_buffers() if name.endswith((".offset", ".scale"))]
@@ -144,7 +144,7 @@ class Training:
             hint = "lower the learning rate" if learnable else data
             raise RunFailed(f"the loss is {loss} at update {self.step}", hint=hint)
         if self.step == self.optimisation.updates and not all(bool(w.isfinite().all()) for w in self.average.values()):
-            raise RunFailed("the last update left weights that are no numbers", hint="lower the learning rate")
+            raise RunFailed("the last update produced weights that are not finite", hint="lower the learning rate")
 
     def averaged(self) -> dict[str, Tensor]:
         """The module's state with the averaged weights in place of the last ones."""
@@ -162,7 +162,7 @@ class Training:
         }
 
     def load(self, tensors: dict[str, Tensor], step: int) -> None:
-        """Take up the state that `tensors` gave at `step`."""
+        """Load the state of `tensors` at `step`."""
         self.step = step
         self.learner.module.load_state_dict(under("module", tensors))
         first, second = under("first_moment", tensors), under("second_moment", tensors)
@@ -196,7 +196,7 @@ def train(
     """Train to the last update, from the newest whole checkpoint in `folder` if there is one.
 
     `identity` is a digest of all that decides the result (data, configuration, seed): a checkpoint of another training
-    is an error, never a silent start from the wrong weights. When `progress` raises, the state is saved first. The
+    is an error. When `progress` raises, the state is saved first. The
     checkpoints stay until the caller has written its result and clears them.
     """
     training = Training(learner, optimisation)
@@ -209,7 +209,7 @@ def train(
         reporting, saving = (training.step % every == 0 or last for every in (REPORT_EVERY, checkpoint_every))
         if not reporting and not saving:
             continue
-        training.check()  # before it is saved: the next attempt would go on from there
+        training.check()  # before it is saved, because the next attempt resumes from it
         if saving:
             points.save(training.step, training.tensors(), {"identity": identity})
             saved = training.step
@@ -224,7 +224,7 @@ def train(
 
 
 def resume(training: Training, points: ResumePoints, identity: str) -> None:
-    """Load the newest whole state, if any, after checking that it is of this very training."""
+    """Load the newest whole state, if any, after checking that it belongs to this training."""
     found = points.newest()
     if found is None:
         return
@@ -244,6 +244,6 @@ def check_identity(description: dict[str, Any], identity: str, folder: Path) -> 
 
 
 def identity_of(table: FrameTable, config: dict[str, Any], seed: int) -> str:
-    """A digest of what decides a training's result. Of the images only the shape: hashing gigabytes takes too long."""
+    """A digest of a training's inputs. Of the images it has only the shape, because hashing them is slow."""
     arrays = (table.starts, table.state, table.action)
     return digest_of(config, seed, list(table.ids), list(table.images.shape), *(a.tobytes() for a in arrays))

@@ -30,7 +30,7 @@ class DeviceFrames:
 
     @classmethod
     def of(cls, table: FrameTable, device: str) -> Self:
-        """The table's frames on `device`; without a copy on the CPU."""
+        """The table's frames on `device`, not copied on the CPU."""
         lengths = np.diff(table.starts)
         last = np.repeat(table.starts[1:] - 1, lengths)
         if not len(last):
@@ -79,7 +79,7 @@ class Scaling(nn.Module):
         return values * self.scale + self.offset
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain numbers, for people who read the policy's description."""
+        """Plain numbers for the policy's description."""
         return {"offset": self.offset.tolist(), "scale": self.scale.tolist()}
 
 
@@ -127,7 +127,7 @@ def shifted(images: Tensor, offsets: Tensor) -> Tensor:
 
 
 def generator(*words: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for these words, e.g. (seed, step): what it draws depends on nothing else."""
+    """A generator seeded by these words alone, e.g. (seed, step)."""
     return torch.Generator(device).manual_seed(mix(*words))
 
 
@@ -143,7 +143,7 @@ def mix(*words: int) -> int:
 
 
 def trial_noise(seed: int, rows: NDArray[np.int64], decisions: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-    """Standard normal numbers, `count` per trial, from (seed, row, decision) alone: other trials change nothing."""
+    """Standard normal numbers, `count` per trial, from (seed, row, decision) alone."""
     with np.errstate(over="ignore"):
         key = _finalise(np.uint64(mix(seed)) + rows.astype(np.uint64) * _GOLDEN)
         key = _finalise(key + decisions.astype(np.uint64) * _GOLDEN)

@@ -1,4 +1,4 @@
-"""Compiled templates, kept where Python keeps compiled modules."""
+"""Cache of compiled templates beside Python's compiled modules."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class CompiledTemplates(BytecodeCache):
     """Files in `__pycache__`; none are written where Python writes none."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Read the code of a template, if it is there and of the same source."""
+        """Read the code of a template if it is cached for the same source."""
         with suppress(OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError):
             bucket.load_bytecode(io.BytesIO(_place(bucket).read_bytes()))
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the code of a template, where that is possible."""
+        """Write the code of a template, if possible."""
         if not sys.dont_write_bytecode:
             with suppress(OSError, FscError):
                 write_whole(_place(bucket), bucket.bytecode_to_string())

@@ -1,4 +1,4 @@
-"""The pictures: curves with measured and predicted success, allocations side by side, outcomes."""
+"""Figures: curves with measured and predicted success, allocations side by side, outcomes."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Panel:
 
     @property
     def end(self) -> int:
-        """|D_c| + K: how far the curve is drawn."""
+        """|D_c| + K: the end of the drawn curve."""
         return self.report.curve.combination.size + self.budget
 
     @cached_property
     def sizes(self) -> Floats:
-        """Where the curve is evaluated: over what was fitted, then on to the end, with |D_c| one of the places."""
+        """Sizes at which the curve is evaluated: the fitted range, |D_c|, and on to the end."""
         curve = self.report.curve
-        # Without any other demonstrations the curve has no value at n = 0.
+        # Without other demonstrations the curve has no value at n = 0.
         first = 0.0 if curve.combination.base > 0 else float(min((n for n in curve.points.n if n > 0), default=1))
         size = float(curve.combination.size)
         fitted = np.linspace(min(first, size), size, _STEPS)
@@ -136,7 +136,7 @@ def small_multiples(cards: Sequence[Card], across: int, limits: tuple[float, flo
 
 
 def draw_plot(axes: Axes, plot: Plot, colour: str, limits: tuple[float, float]) -> None:
-    """Points with intervals, the line solid up to the current demonstrations and dashed beyond, and its band."""
+    """Draw points with intervals, and the line with its band, dashed beyond the current demonstrations."""
     sizes, mean, low, high = np.array(plot.line).T
     inside, beyond = sizes <= plot.size, sizes >= plot.size
     axes.fill_between(sizes, low, high, color=colour, alpha=0.14, linewidth=0, label="band", zorder=1)
@@ -162,7 +162,7 @@ def shared_limits(every: Sequence[Panel]) -> tuple[float, float]:
 
 
 def interval_ends(plot: Plot) -> Iterator[float]:
-    """The ends of all intervals of measured scores, or the score where its number of trials is not known."""
+    """The ends of all intervals of measured scores, or the score if its number of trials is unknown."""
     for _, score, trials in plot.points:
         interval = wilson(score, trials) if trials else None
         yield from (interval.low, interval.high) if interval else (score,)
@@ -179,7 +179,7 @@ def draw_points(axes: Axes, points: Sequence[tuple[float, float, int | None]], c
 
 
 def draw_prediction(axes: Axes, at: float, score: float, colour: str) -> None:
-    """A ring with its number, where a line ends."""
+    """Draw a ring with its number at the end of a line."""
     axes.plot([at], [score], "o", ms=7.5, mfc=PAPER, mec=colour, mew=2.0, label="prediction", zorder=5, clip_on=False)
     axes.annotate(
         percent(score),
@@ -211,7 +211,7 @@ def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> 
     axes.spines["bottom"].set_color(MUTED)
     axes.spines["bottom"].set_linewidth(0.8)
     axes.tick_params(length=0, labelsize=8.6, labelcolor=MUTED, pad=4)
-    # Where the budget is small against the dataset, the last two labels lean away from each other.
+    # For a small budget the last two labels would overlap: align them away from each other.
     near = end - size < 0.2 * end
     gap = "\u00a0" if near else ""
     marks: list[tuple[int, str, Side]] = [
@@ -228,7 +228,7 @@ def dress_axes(axes: Axes, size: int, end: int, limits: tuple[float, float]) -> 
 
 
 def _title(panel: Panel) -> str:
-    """The combination's name, on several lines where it is long."""
+    """The combination's name, on several lines if it is long."""
     names = [plain(name) for name in panel.report.curve.combination.factors]
     lines = [""]
     for name, plus in zip(names, [*[" +"] * (len(names) - 1), ""], strict=True):
@@ -239,7 +239,7 @@ def _title(panel: Panel) -> str:
 
 
 def allocation_figure(spec: StudySpec, recommendations: Mapping[str, Recommendation]) -> Figure:
-    """The demonstrations that each strategy would collect: one column of bars per strategy, one row per factor."""
+    """Allocations of the strategies: one column of bars per strategy, one row per factor."""
     if not recommendations:
         raise InvalidInput("no recommendations to draw")
     headline = next(iter(recommendations.values()))
@@ -357,7 +357,7 @@ def save_figures(
     formats: Sequence[str] = ("png", "svg"),
     outcome: Sequence[OutcomeRow] = (),
 ) -> list[Path]:
-    """Figures for a paper or a talk, in every format: `model`, `curves`, `allocation`, `outcome`, where there are."""
+    """Save the available figures (`model`, `curves`, `allocation`, `outcome`) in every format."""
     for kind in formats:
         if kind not in FORMATS:
             raise InvalidInput(

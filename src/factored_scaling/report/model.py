@@ -77,7 +77,7 @@ def model_content(
 
 
 def predicted_allocations(summary: ModelSummary, answers: Mapping[str, Recommendation]) -> list[dict[str, str]]:
-    """Every strategy's allocation by the response model, and where an equal split was chosen, the best alternative."""
+    """Every strategy's allocation with its prediction, and the best alternative to a chosen equal split."""
     allocations = {name: answer.allocation for name, answer in answers.items()}
     for name, (demos, _) in summary.alternatives.items():
         if name == "best" or demos not in allocations.values():
@@ -95,7 +95,7 @@ def predicted_allocations(summary: ModelSummary, answers: Mapping[str, Recommend
 
 
 def factor_words(summary: ModelSummary, curve: FactorCurve) -> str:
-    """A factor's curves for those who cannot see them."""
+    """A text alternative for a factor's curves."""
     at, end = _at(curve, summary), f"{curve.demos[-1]:.0f}"
     words = (
         f"Predicted success against demonstrations of {plain(curve.factor)}: {estimate_text(curve.overall[at])} with "
@@ -112,7 +112,7 @@ def factor_plot(summary: ModelSummary, curve: FactorCurve) -> Plot:
 
 
 def model_limits(summary: ModelSummary) -> tuple[float, float]:
-    """One scale for all factors, in whole tens of percent, that holds every band and every error bar."""
+    """One scale for all factors, in whole tens of percent, that includes every band and error bar."""
     values = [edge for curve in summary.curves for e in curve.overall for edge in (e.low, e.high)]
     values += [end for curve in summary.curves for end in interval_ends(factor_plot(summary, curve))]
     bottom, top = max(0.0, math.floor(min(values) * 10) / 10), min(1.0, math.ceil(max(values) * 10) / 10)
@@ -138,5 +138,5 @@ def model_figure(spec: StudySpec, recommendation: Recommendation) -> Figure:
 
 
 def _at(curve: FactorCurve, summary: ModelSummary) -> int:
-    """The place of the current demonstrations along the curve."""
+    """The index of the current demonstrations on the curve."""
     return curve.demos.index(float(summary.posterior.spec.sizes[curve.factor]))

@@ -1,4 +1,4 @@
-"""One HTML file that says what to collect and why: no scripts, no outside files, the same bytes for the same input."""
+"""The report: one HTML file without scripts or external files, deterministic for its input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from factored_scaling.version import __version__
 
 
 def write_report(report: ReportInput, path: Path | str) -> Path:
-    """Render and write, whole or not at all."""
+    """Render the report and write it atomically."""
     target = Path(path)
     write_whole(target, render(report).encode())
     return target
@@ -51,7 +51,7 @@ def render(report: ReportInput) -> str:
 
 
 def _content(report: ReportInput) -> dict[str, Any]:
-    """The template's variables. The template computes nothing."""
+    """The template's variables. The template does no computation."""
     spec = report.spec
     headline = next(iter(report.recommendations.values()))
     with_curves = next((r for r in report.recommendations.values() if r.curves), None)
@@ -141,7 +141,7 @@ def _bars(
 
 
 def _swatches(places: Mapping[str, int], factors: Sequence[str], colour: str) -> list[int]:
-    """The places in `COLOURS` of a combination's dots: its curve's, or those of its factors where the first is it."""
+    """Indices into `COLOURS` for a combination's dots: its curve's colour, or its factors' colours."""
     own = next(place for place, pair in enumerate(COLOURS) if pair[0] == colour)
     return [places[name] for name in factors] if places[factors[0]] == own else [own]
 
@@ -218,7 +218,7 @@ def _runs(spec: StudySpec, runs: Sequence[RunLine]) -> dict[str, Any]:
 
 
 def _cell(score: Score | None) -> dict[str, str]:
-    """A heat cell: the tone is the score, the number is there to read."""
+    """A cell of the heat map: its tone and its number show the score."""
     if score is None:
         return {"text": "", "tone": "0", "title": ""}
     counted = f", {score.trials:,} trials" if score.trials else ""
@@ -226,7 +226,7 @@ def _cell(score: Score | None) -> dict[str, str]:
 
 
 def _warnings(recommendations: Mapping[str, Recommendation]) -> list[str]:
-    """Every warning once, with the strategies it concerns where it does not concern them all."""
+    """Every warning once, with its strategies unless it concerns all."""
     owners: dict[str, list[str]] = {}
     for key, recommendation in recommendations.items():
         for text in recommendation.warnings:
@@ -256,14 +256,14 @@ def _outcome(rows: Sequence[OutcomeRow]) -> dict[str, Any]:
 
 
 def _collected(row: OutcomeRow) -> list[str]:
-    """What was collected, in a line; in a line per seed where seeds led to different allocations."""
+    """The collected demonstrations: one line, or one per seed if allocations differ between seeds."""
     if not row.by_seed:
         return [demo_words(row.demos)]
     return [f"seed {seed}: {demo_words(demos)}" for seed, demos in row.by_seed.items()]
 
 
 def _method(spec: StudySpec, recommendation: Recommendation) -> dict[str, Any]:
-    """Numbers at full length: enough to compute every prediction and every share again."""
+    """Numbers at full precision, enough to recompute every prediction and share."""
     return {
         "construction": spec.construction,
         "nominal": spec.nominal,

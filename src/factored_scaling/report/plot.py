@@ -1,6 +1,6 @@
-"""A curve as SVG for a page: as `figures` draws it for files, without a drawing library to load.
+"""A curve as SVG for a page, drawn like those of `figures` but without matplotlib.
 
-The classes are those of common.css.j2, which the dashboard's own plots use too.
+The CSS classes are in common.css.j2, which the dashboard uses too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from factored_scaling.report.style import score_ticks, side_by_side
 WIDTH, HEIGHT = 340, 244
 LEFT, RIGHT, TOP, BOTTOM = 40, 54, 26, 56
 INSET = 12  # between the axis of success and n = 0, for scores that stand side by side there
-_NEAR = 44  # units between two labels of the axis below which they lean away from each other
+_NEAR = 44  # units; labels of the axis that are nearer are aligned away from each other
 _APART = 17  # units between the middles of 0 and of another number
 
 
@@ -33,12 +33,12 @@ class Plot:
 
     @property
     def end(self) -> float:
-        """How far the line goes."""
+        """The end of the line."""
         return self.line[-1][0]
 
 
 def plot_svg(plot: Plot, limits: tuple[float, float], description: str) -> str:
-    """The plot with named axes; `limits` is the scale of success, `description` its text for those who cannot see."""
+    """The plot with named axes; `limits` is the scale of success, `description` its text alternative."""
     bottom, top = limits
     across, foot = WIDTH - LEFT - RIGHT, HEIGHT - BOTTOM
 

@@ -1,4 +1,4 @@
-"""The sheets that are taped to the bench: one HTML file each, made to be printed on A4 or Letter."""
+"""Sheets for the lab: one HTML file each, to be printed on A4 or Letter."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from factored_scaling.core.rubric import Rubric
 from factored_scaling.report.templating import templates
 from factored_scaling.version import __version__
 
-_MOST_LINES = 14  # trials below one heading: they fit one sheet of paper together
+_MOST_LINES = 14  # trials below one heading, so that they fit on one page
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLine:
-    """One trial on the sheet; `done` says in a word what is recorded of it already."""
+    """One trial on the sheet; `done` is a word for its recorded state."""
 
     number: int
     code: str
@@ -47,7 +47,7 @@ def evaluation_page(
 ) -> str:
     """The trials in the order to run them, scene by scene, with a box for every score.
 
-    Every scene lists all `factors`, with what changes from the scene before and what goes back to normal.
+    Every scene lists all `factors`, with the changes from the previous scene.
     """
     scenes: list[dict[str, Any]] = []
     count, before = 0, None
@@ -92,7 +92,7 @@ def collection_page(name: str, number: int, lines: Sequence[DemoLine], changes: 
 
 
 def qr_code(text: str) -> str:
-    """A QR code as a piece of SVG; letters and digits alone keep it at its coarsest, which cameras read from afar."""
+    """A QR code as SVG. Texts of letters and digits give the coarsest code, which cameras read from afar."""
     import segno
 
     code = segno.make(text, error="m", micro=False, boost_error=False)

@@ -1,4 +1,4 @@
-"""One look for figures and page: colours, type, and how a figure becomes a file or a piece of the page."""
+"""Colours and fonts of figures and page, and the conversion of figures to files or inline SVG."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PALETTE = (
 ACCENT, REST = 0, len(PALETTE)  # places in COLOURS
 COLOURS = (*PALETTE, ("#8a94a0", "#77828f"))
 _FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
-# for letters that those lack: a factor may be named in any script
+# for letters that those lack: factor names may use any script
 _WIDE_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -82,7 +82,7 @@ def factor_places(spec: StudySpec, headline: Recommendation | None) -> dict[str,
 
 
 def funded_labels(spec: StudySpec, recommendation: Recommendation) -> tuple[str, ...]:
-    """The combinations that a curve-following recommendation spends on, best first; none for the baselines."""
+    """Combinations that get demonstrations from a curve-based strategy, best first; none for baselines."""
     reports = recommendation.curves
     if not reports or recommendation.fit != "power-law" or recommendation.strategy not in ("top", "top-half", "all"):
         return ()
@@ -98,7 +98,7 @@ def steepest_first(spec: StudySpec, recommendation: Recommendation) -> list[Curv
 
 
 def score_ticks(limits: tuple[float, float]) -> list[float]:
-    """Where the axis of success has numbers."""
+    """Positions of the numbers on the axis of success."""
     span = limits[1] - limits[0]
     step = 0.1 if span <= 0.61 else 0.2 if span <= 0.85 else 0.25
     first, last = math.ceil(limits[0] / step - 1e-9), math.floor(limits[1] / step + 1e-9)
@@ -118,7 +118,7 @@ def side_by_side(
 
 @contextmanager
 def look(text_as_paths: bool, fonts: Sequence[str], salt: str = "factored-scaling") -> Iterator[None]:
-    """Settings while a figure is drawn; the previous settings are restored afterwards."""
+    """Apply matplotlib settings while a figure is drawn, then restore the previous ones."""
     import matplotlib
 
     settings: Any = {
@@ -138,13 +138,13 @@ def save_figure(figure: Figure, path: Path, dots_per_inch: int = 200) -> None:
     undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     stream = io.BytesIO()
     with look(True, _file_fonts()), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")  # `undrawable` tells whoever asked
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")  # `undrawable` reports them
         figure.savefig(stream, format=kind, dpi=dots_per_inch, metadata=undated.get(kind), facecolor=PAPER)
     write_whole(path, stream.getvalue())
 
 
 def undrawable(text: str) -> str:
-    """The letters of a text that no font of this machine has, each once; figures show boxes in their place."""
+    """Distinct letters of a text that no font of this machine has; figures show boxes instead."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     fonts = [get_font(findfont(FontProperties(family=name))) for name in _file_fonts()]
@@ -159,9 +159,9 @@ def _file_fonts() -> list[str]:
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
-    """A figure as a piece of an HTML page: no outside names, ids of its own, the page's colours and type."""
+    """A figure as inline SVG with unique ids and the page's colours and fonts."""
     stream = io.StringIO()
-    # The layout is computed with the font that comes with matplotlib, so that the bytes are the same everywhere.
+    # The layout uses the font that comes with matplotlib, so that the bytes are the same everywhere.
     with look(False, (), salt=name):
         figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=True)
     text = stream.getvalue()

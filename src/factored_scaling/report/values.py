@@ -38,7 +38,7 @@ class OutcomeRow:
     """Outcome of a strategy: the policy trained after its demonstrations were collected, and its measured score."""
 
     strategy: str
-    # predicted success, where the strategy predicts any
+    # predicted success, if the strategy makes a prediction
     predicted: float | None
     measured: float
     low: float
@@ -47,7 +47,7 @@ class OutcomeRow:
     demos: Mapping[str, int] = field(default_factory=dict)
     # predicted and measured, seed by seed
     seeds: Sequence[tuple[float | None, float]] = ()
-    # what was collected with each seed, where that was not the same; `demos` is then the first's
+    # demonstrations collected with each seed, if they differ; `demos` are then those of the first
     by_seed: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 

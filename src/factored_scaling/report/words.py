@@ -31,12 +31,12 @@ _MEANING = {
 
 
 def plain(name: str) -> str:
-    """A factor's name as written by its owner, with spaces where they could not be written."""
+    """A factor's name with spaces instead of underscores."""
     return name.replace("_", " ")
 
 
 def spoken(spec: StudySpec, sentence: str) -> str:
-    """A sentence with the names of combinations and factors as the page writes them."""
+    """A sentence with the page's names of combinations and factors."""
     for combination in spec.combinations():
         sentence = sentence.replace(combination.label, label_words(combination.factors))
     for name in spec.names:
@@ -66,7 +66,7 @@ def gain_words(now: float, later: float) -> str:
 
 
 def meaning(recommendation: Recommendation) -> str:
-    """What a strategy does, in half a sentence."""
+    """A short description of a strategy."""
     if recommendation.strategy == "auto":
         summary = recommendation.summary
         equal = summary is not None and summary.is_equal
@@ -79,7 +79,7 @@ def meaning(recommendation: Recommendation) -> str:
 
 
 def strategy_words(recommendation: Recommendation, compared: Comparison | None = None) -> str:
-    """What the headline's strategy does, whether the choice matters, and what the response model says of it.
+    """Description of the headline's strategy, whether the choice matters, and the response model's view.
 
     `compared` is the response model's view of an allocation that it did not choose.
     """
@@ -95,12 +95,12 @@ def strategy_words(recommendation: Recommendation, compared: Comparison | None =
 
 
 def follows_curves(recommendation: Recommendation) -> bool:
-    """Whether the paper's curves decided."""
+    """Whether the strategy follows the paper's curves."""
     return recommendation.fit != RESPONSE_MODEL and recommendation.strategy in ("auto", "top", "top-half", "all")
 
 
 def decided_by(recommendation: Recommendation) -> str:
-    """Which model the numbers of a recommendation come from."""
+    """The model behind the numbers of a recommendation."""
     if recommendation.fit == RESPONSE_MODEL:
         return "Decided by the response model."
     if follows_curves(recommendation):
@@ -122,7 +122,7 @@ def allocation_words(spec: StudySpec, recommendation: Recommendation) -> str:
 
 
 def answer(spec: StudySpec, recommendation: Recommendation) -> tuple[str, str]:
-    """The whole report in a line: what to do, and why."""
+    """The report's recommendation and its reason in one line."""
     headline = f"{allocation_words(spec, recommendation)}."
     if recommendation.summary is not None:
         summary = recommendation.summary
@@ -162,7 +162,7 @@ def _best_funded(spec: StudySpec, recommendation: Recommendation) -> CurveReport
 
 
 def curve_words(report: CurveReport, budget: int) -> str:
-    """A curve for those who cannot see it."""
+    """A text alternative for a curve."""
     curve = report.curve
     measured = listed([f"{percent(s)} at {n}" for n, s in zip(curve.points.n, curve.points.score, strict=True)])
     return (
@@ -183,7 +183,7 @@ def back_test_words(report: CurveReport) -> str:
 
 
 def score_words(score: Score) -> str:
-    """'61.3% (57.3–65.1)', or the mean alone where the trials were not counted."""
+    """'61.3% (57.3–65.1)', or the mean alone if the number of trials is unknown."""
     if not score.trials:
         return percent(score.mean)
     return f"{percent(score.mean)} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"

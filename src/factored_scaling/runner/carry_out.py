@@ -1,7 +1,7 @@
-"""One run, or a group of runs as one job, from lease to done.
+"""Carry out one run, or a group of runs as one job, from the lease to the result.
 
-A group that fails as a whole is halved and goes on from its checkpoints, so that the run whose fault it was ends up
-alone with its reason, and a group that is too large becomes smaller.
+A group that fails is split in half, and each half continues from its checkpoints. A faulty run ends up alone with its
+error, and a group that is too large becomes smaller.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from factored_scaling.store.documents import SIMILARITY, TRAINED
 CHUNK = 256  # trials that are recorded together
 MOST_DEATHS = 5
 ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
-STORE_PATIENCE = 300.0  # seconds that a worker waits for a database's server before it gives its results up
+STORE_PATIENCE = 300.0  # seconds that a worker waits for an unreachable database before it gives up
 LOG = " (log: "  # between the reason of a failure and the path of its log
 
 
 def carry_out(
     queue: RunQueue, run: Run, backend: Backend, line: Line, options: WorkOptions, folder: Path | None = None
 ) -> None:
-    """One run from lease to done; an error is kept with the run, a stop gives it back unfinished."""
+    """Carry out one run. An error is stored with the run; a stop releases it unfinished."""
     carry_out_together(queue, [run], backend, line, options, folder)
 
 
 def carry_out_together(
     queue: RunQueue, runs: Sequence[Run], backend: Backend, line: Line, options: WorkOptions, folder: Path | None = None
 ) -> None:
-    """Runs from lease to done, as one job where the backend can; each succeeds or fails alone.
+    """Carry out runs as one job where the backend supports it; each succeeds or fails alone.
 
-    `folder` is the study's; by default the backend's own.
+    `folder` is the study's folder, by default the backend's.
     """
     home: Path = folder if folder is not None else backend.folder  # type: ignore[attr-defined]
     with ExitStack() as stack:
@@ -62,7 +62,7 @@ def carry_out_together(
             for member in members:
                 if not member.closed:
                     member.write("stopped")
-                    with suppress(LeaseLost):  # somebody else has it, and the others are to be given back all the same
+                    with suppress(LeaseLost):  # another worker has it; release the others
                         queue.release(member.run.id)
             raise
 
@@ -73,8 +73,8 @@ class _Member:
 
     run: Run
     folder: Path
-    closed: bool = False  # done, failed or with somebody else
-    lost: bool = False  # the lease was
+    closed: bool = False  # done, failed or taken over
+    lost: bool = False  # the lease is lost
 
     def write(self, text: str) -> None:
         with suppress(OSError), (self.folder / "log.txt").open("a", encoding="utf-8") as log:  # the disk may be full
@@ -90,7 +90,7 @@ def _member(run: Run, folder: Path) -> _Member:
 
 
 class _Group:
-    """What is done with the members of a group, and what becomes of their mistakes."""
+    """Carries out a group of runs and handles their errors."""
 
     def __init__(self, queue: RunQueue, backend: Backend, line: Line, options: WorkOptions) -> None:
         self.queue = queue
@@ -101,14 +101,14 @@ class _Group:
         self._factors = tuple(queue.spec.names)
 
     def carry_out(self, members: Sequence[_Member]) -> None:
-        """Train, measure and finish those that are not closed; a worker of one stage does that one alone."""
+        """Train, measure and finish the open members; a worker of one stage does only that stage."""
         group = [member for member in members if not member.closed]
         for member in group:
             self._check_deaths(member)
         group = [member for member in group if not member.closed]
         if not group:
             return
-        parts: list[list[_Member]] = []  # what is left to be tried in another way
+        parts: list[list[_Member]] = []  # smaller groups to try next
         try:
             if self.options.stage != "evaluate":
                 self._train(group)
@@ -125,7 +125,7 @@ class _Group:
                 member.write(str(error))
                 member.closed = True
             parts = [group]
-        except StoreUnreachable:  # no fault of the run
+        except StoreUnreachable:  # not an error of the run
             raise
         except Exception as error:
             group = [member for member in group if not member.closed]
@@ -136,20 +136,20 @@ class _Group:
             else:
                 middle = (len(group) + 1) // 2
                 parts = [group[:middle], group[middle:]]
-        # After the error is gone: it keeps alive what it met on its way, on a GPU the memory of the whole group.
+        # Outside the handler: the exception holds references to the tensors of the whole group.
         for part in parts:
             self.carry_out(part)
 
     def deaths(self, member: _Member) -> int:
-        """How many workers have died over the run since it last failed or got further.
+        """The number of workers that died during the run since it last failed or saved a checkpoint.
 
-        One that leaves a checkpoint is no sign that the run kills its workers: machines are taken away, too.
+        An attempt that left a checkpoint does not count: its machine may have been preempted.
         """
         attempts = self.queue.store.attempts(member.run.id)
         since = max((place + 1 for place, one in enumerate(attempts) if one.outcome == "failed"), default=0)
         states = (*member.folder.glob("resume-*.json"), *member.folder.glob("policy.json"))
-        further = max((state.stat().st_mtime for state in states), default=0.0)
-        return sum(one.outcome == "lost" and one.started > further for one in attempts[since:])
+        progress = max((state.stat().st_mtime for state in states), default=0.0)
+        return sum(one.outcome == "lost" and one.started > progress for one in attempts[since:])
 
     def _train(self, group: list[_Member]) -> None:
         context = self._context("train", group)
@@ -167,25 +167,25 @@ class _Group:
                 member.write("trained" if len(group) == 1 else f"trained, one of {len(group)} together")
 
     def _check_deaths(self, member: _Member) -> None:
-        """A run that kills every worker (memory, most likely) must not be taken for ever."""
+        """Fail a run that kills every worker, most likely by running out of memory."""
         lost = self.deaths(member)
         if lost >= MOST_DEATHS:
             hint = "is there enough memory? `fsc run --retry-failed` tries again"
-            self._give_up(member, InvalidInput(f"{lost} workers died over this run", hint=hint))
+            self._give_up(member, InvalidInput(f"the run crashed {lost} workers", hint=hint))
 
     def _hand_over(self, group: list[_Member]) -> None:
-        """Leave the policies to workers that evaluate."""
+        """Hand the policies to workers that evaluate."""
         fingerprint = getattr(self.backend, "fingerprint", None)
         for member in group:
             policy = fingerprint(member.folder) if fingerprint else f"attempt {member.run.lease_token}"
-            with _noticing(member):
-                self._patiently(partial(self.queue.hand_over, member.run.id, policy))
+            with _marking_lost(member):
+                self._with_retries(partial(self.queue.hand_over, member.run.id, policy))
             member.closed = True
             member.write("waits for an evaluator")
             self.line.say(RunProgress("evaluate", (member.run.id,), 0, 1, "waits for an evaluator"))
 
     def _measure(self, group: list[_Member]) -> None:
-        """Evaluate the members and conclude each; those that the backend does not measure wait for people."""
+        """Evaluate and finish the members; runs that the backend does not measure wait for people."""
         if not group:
             return
         fingerprint = getattr(self.backend, "fingerprint", None)
@@ -195,24 +195,24 @@ class _Group:
             contexts.append(self._context("evaluate", group, member.run))
             contexts[-1].done = self._measured(member, policy) if policy is not None else ()
         measured = [bool(context.done) for context in contexts]
-        found: list[list[Trial]] = [[] for _ in group]
+        trials: list[list[Trial]] = [[] for _ in group]
         means: list[list[Measurement]] = [[] for _ in group]
         for index, item in self._evaluated(group, contexts):
             measured[index] = True
             if isinstance(item, Measurement):
                 means[index].append(item)
                 continue
-            found[index].append(item)
-            # Trials whose policy has a name are recorded while the evaluation goes on; the others all at once.
-            if len(found[index]) == CHUNK and policies[index] is not None:
-                self._record(group[index], found[index], policies[index])
-                found[index] = []
+            trials[index].append(item)
+            # Trials of a policy with a fingerprint are recorded during the evaluation, the others all at once.
+            if len(trials[index]) == CHUNK and policies[index] is not None:
+                self._record(group[index], trials[index], policies[index])
+                trials[index] = []
         for place, member in enumerate(group):
-            if policies[place] is not None and found[place]:
-                self._record(member, found[place], policies[place])
-                found[place] = []
+            if policies[place] is not None and trials[place]:
+                self._record(member, trials[place], policies[place])
+                trials[place] = []
             documents = self._documents(member, contexts[place])
-            self._conclude(member, found[place], means[place], documents, waits=not measured[place])
+            self._conclude(member, trials[place], means[place], documents, waits=not measured[place])
 
     def _evaluated(
         self, group: Sequence[_Member], contexts: Sequence[Context]
@@ -226,7 +226,7 @@ class _Group:
                 yield index, item
 
     def _documents(self, member: _Member, context: Context) -> list[Document]:
-        """What is kept with the run: where its policy lies, its metrics, and similarities for FSC-Proxy."""
+        """Documents to store with the run: its policy's path and metrics, and similarities for FSC-Proxy."""
         run, documents = member.run, list[Document]()
         describe = getattr(self.backend, "describe", None)
         if describe is not None:
@@ -242,15 +242,15 @@ class _Group:
         return documents
 
     def _measured(self, member: _Member, policy: str) -> set[str]:
-        """Keys of the trials that earlier attempts recorded of this policy; one trained elsewhere may be another."""
+        """Keys of the trials that earlier attempts recorded of this policy; none if the policy has changed."""
         store = self.queue.store
         if store.run(member.run.id).policy not in (None, policy):
             return set()
         return {trial.key for trial in store.trials(member.run.id)}
 
     def _record(self, member: _Member, trials: Sequence[Trial], policy: str | None) -> None:
-        with _noticing(member):
-            self._patiently(lambda: self.queue.record(member.run.id, trials, policy))
+        with _marking_lost(member):
+            self._with_retries(lambda: self.queue.record(member.run.id, trials, policy))
 
     def _conclude(
         self,
@@ -260,15 +260,15 @@ class _Group:
         documents: Sequence[Document] = (),
         waits: bool = False,
     ) -> None:
-        with _noticing(member):
-            self._patiently(lambda: self.queue.conclude(member.run.id, trials, means, documents, waits))
+        with _marking_lost(member):
+            self._with_retries(lambda: self.queue.conclude(member.run.id, trials, means, documents, waits))
         member.closed = True
         note = "waits for trials" if waits else ""
         member.write(note or "done")
         self.line.say(RunEnded(member.run.id, "trained" if waits else "done", note))
 
-    def _patiently(self, call: Callable[[], object]) -> None:
-        """Write to the store; while its server is away, wait. What was stored counts once."""
+    def _with_retries(self, call: Callable[[], object]) -> None:
+        """Write to the store, waiting while its server is unreachable. Repeated writes count once."""
         until = time.monotonic() + STORE_PATIENCE
         while True:
             try:
@@ -282,7 +282,7 @@ class _Group:
                 return
 
     def _context(self, stage: Stage, group: Sequence[_Member], run: Run | None = None) -> Context:
-        """The context of a stage of the group; for one `run` of it, with what only that run has."""
+        """The context of a stage for the group, or for one `run` of it."""
 
         def progress(done: int, total: int, note: str = "") -> None:
             self.line.check()
@@ -300,24 +300,24 @@ class _Group:
         return context
 
     def _give_up(self, member: _Member, error: Exception) -> None:
-        """Keep the reason; try again unless trying again cannot help."""
+        """Record the error; retry unless a retry cannot help."""
         run, folder = member.run, member.folder
         reason = str(error) if isinstance(error, FscError) else f"{type(error).__name__}: {error}"
         member.write(reason)
         member.closed = True
         message = f"{reason}{LOG}{folder / 'log.txt'})"
-        damaged = isinstance(error, CheckpointError)  # such a policy is trained again
+        damaged = isinstance(error, CheckpointError)  # the policy is trained again
         try:
-            self._patiently(lambda: self.queue.fail(run.id, message, trains_anew=damaged))
+            self._with_retries(lambda: self.queue.fail(run.id, message, trains_anew=damaged))
         except LeaseLost as lost:
             member.write(str(lost))
             return
-        hopeless = isinstance(error, InvalidInput)
+        permanent = isinstance(error, InvalidInput)
         if damaged:
             for path in folder.glob("policy.*"):
                 path.unlink()
         failures = sum(attempt.outcome == "failed" for attempt in self.queue.store.attempts(run.id))
-        if failures < self.options.attempts and not hopeless:
+        if failures < self.options.attempts and not permanent:
             self.queue.store.retry(run.id)
             self.line.say(RunEnded(run.id, "retry", message))
         else:
@@ -325,8 +325,8 @@ class _Group:
 
 
 @contextmanager
-def _noticing(member: _Member) -> Iterator[None]:
-    """A refused write means that the run is with somebody else now."""
+def _marking_lost(member: _Member) -> Iterator[None]:
+    """Mark the member as lost when the store refuses a write because another worker has the run."""
     try:
         yield
     except LeaseLost:
@@ -335,7 +335,7 @@ def _noticing(member: _Member) -> Iterator[None]:
 
 
 def similarities_of(embeddings: Embeddings) -> dict[str, Any]:
-    """What FSC-Proxy keeps of a policy: for every k, the mean similarity of the k nearest episodes."""
+    """The similarities that FSC-Proxy stores for a policy: for every k, the mean over the k nearest episodes."""
     return {"nearest": nearest_means(embeddings.held_out, embeddings.trained), "factors": list(embeddings.factors)}
 
 
@@ -343,7 +343,7 @@ def similarities_of(embeddings: Embeddings) -> dict[str, Any]:
 def _heartbeat(
     queue: RunQueue, members: Sequence[_Member], options: WorkOptions, stop_now: threading.Event
 ) -> Iterator[None]:
-    """Keeps the leases alive from a thread of its own, marks the members whose lease was lost, and looks for a stop."""
+    """Extend the leases from a thread, mark members whose lease was lost, and check for stop requests."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -1,4 +1,4 @@
-"""What the runs that are left will take on a cluster, judged by those that are finished."""
+"""Estimate the cost of the remaining runs on a cluster from the finished ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_LOOKED_AT = 200  # finished runs, the latest
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds are those of `measured` finished runs at the median; None where no run is finished yet."""
+    """Cost of the remaining runs. Seconds are medians of `measured` finished runs; None if there are none."""
 
     runs: int
     workers: int
@@ -22,7 +22,7 @@ class Cost:
     measured: int
     # from the first lease to the end, over all attempts
     run_seconds: float | None
-    # that a worker spends on a run; less than the above where it trains several together
+    # time of a worker per run; less than `run_seconds` if it trains several together
     worker_seconds: float | None
 
     @property

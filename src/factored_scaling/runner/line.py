@@ -1,4 +1,4 @@
-"""A worker's line to whoever started it: events go out, requests to stop come in."""
+"""A worker's connection to its executor: events go out, stop requests come in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from factored_scaling.runner.events import Event
 
 
 class Stopped(BaseException):
-    """Raised in a worker at a safe point after a stop was asked for. Not an Exception: nothing should swallow it."""
+    """Raised in a worker at a safe point after a stop request. Not an Exception, so that no handler catches it."""
 
 
 class Line(Protocol):
-    """What a worker is given by its executor."""
+    """The connection that an executor gives to a worker."""
 
     @property
     def stopping(self) -> bool:
@@ -21,13 +21,13 @@ class Line(Protocol):
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work or still to start; one that evaluates waits for their policies."""
+        """Whether workers that train are running or will start; evaluators wait for their policies."""
         ...
 
     def say(self, event: Event) -> None:
-        """Send an event to whoever watches."""
+        """Send an event to the executor."""
         ...
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for: a safe point."""
+        """Raise Stopped after a stop request: a safe point."""
         ...

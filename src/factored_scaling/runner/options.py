@@ -1,4 +1,4 @@
-"""How runs are carried out, as plain values that travel to workers."""
+"""How runs are carried out, as plain values that can be sent to workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WorkOptions:
     lease_seconds: float = 60.0
     # how often a run is tried before it stays failed
     attempts: int = 2
-    # where networks are trained and run; empty: where the backend prefers
+    # device of the networks; empty: what the backend prefers
     device: str = "cpu"
     # keep the similarities that FSC-Proxy needs
     proxy: bool = True
@@ -29,16 +29,16 @@ class WorkOptions:
     backend: Mapping[str, Any] = field(default_factory=lambda: {"kind": "simulation"})
     # runs that a worker trains and measures as one job; None: as many as fit on a GPU, one elsewhere
     together: int | None = None
-    # that a worker computes with on a CPU
+    # threads of a worker on a CPU
     threads: int = 1
-    # what a worker does with runs; None: both
+    # the stage that a worker carries out; None: both
     stage: Stage | None = None
-    # how long a worker without a run waits for those that others hold; None: until they are done
+    # how long an idle worker waits for runs of other workers; None: until they are done
     idle_seconds: float | None = None
 
     @property
     def runs_at_once(self) -> int:
-        """How many runs a worker takes; a backend that cannot train many is given one at a time."""
+        """The number of runs that a worker takes at once: one if the backend cannot train many."""
         if not self.backend or not hasattr(backend_class(self.backend), "train_many"):
             return 1
         if self.together is not None:
@@ -47,5 +47,5 @@ class WorkOptions:
 
 
 def run_folder(folder: Path, digest: str) -> Path:
-    """Where a run's checkpoint and log lie."""
+    """The folder of a run's checkpoint and log."""
     return folder / "runs" / digest

@@ -35,8 +35,8 @@ LOOK = 0.2  # seconds between two looks at the worker process
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
 MOST_KILLED = 5  # times that a worker is killed
-REASON = "error.txt"  # beside JOB.json: why a worker could not begin
-ASK_EVERY = 30.0  # seconds between two questions whether workers that train are left
+REASON = "error.txt"  # file beside JOB.json: why a worker could not start
+ASK_EVERY = 30.0  # seconds between two checks whether workers that train are left
 SHOWN_EVERY = 30.0  # seconds between two lines of progress in the scheduler's log
 
 
@@ -66,7 +66,7 @@ def read_job(path: Path) -> Job:
 
 
 class RemoteLine:
-    """A worker's line on a cluster: events become lines of the scheduler's log, signals ask it to stop."""
+    """A worker's connection on a cluster: events become lines of the scheduler's log, signals request a stop."""
 
     def __init__(self) -> None:
         self.trainers: Mapping[str, Any] = {}
@@ -87,7 +87,7 @@ class RemoteLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are queued or at work; the scheduler is asked every half minute."""
+        """Whether workers that train are queued or running; the scheduler is queried every half minute."""
         if self.trainers and time.monotonic() - self._asked > ASK_EVERY:
             if not executor_class(self.trainers["executor"]).trains(self.trainers):
                 self.trainers = {}
@@ -95,7 +95,7 @@ class RemoteLine:
         return bool(self.trainers)
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for."""
+        """Raise Stopped after a stop request."""
         if self.stopping:
             raise Stopped
 
@@ -135,7 +135,7 @@ def main(path: Path) -> int:
 
 
 class Worker:
-    """What a scheduler's job does: keeps a worker process going until no run is left.
+    """The body of a scheduler's job: keeps a worker process running until no run is left.
 
     Submitit pickles it, calls it in the job, and calls `checkpoint` when the job is about to be preempted or to end.
     `job` is the scheduler's id of the job, by default what Slurm says. `patience` is how many seconds the process gets
@@ -203,7 +203,7 @@ def slurm_job() -> str:
 
 
 def _ended(pid: int) -> bool:
-    """Whether a child has ended, whoever waits for it: `stop` may interrupt the one who does."""
+    """Whether a child has ended. Its exit code stays available, because `stop` may interrupt a wait for it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

@@ -1,9 +1,4 @@
-"""Carrying out a study's pending runs: workers that lease, train, measure, record, and survive being killed.
-
-A worker carries out one run, or a group of them as one job. A group that fails as a whole is halved and goes on from
-its checkpoints, so that the run whose fault it was ends up alone with its reason, and a group that is too large becomes
-smaller.
-"""
+"""Workers: they lease pending runs of a study, train and measure policies, and record the results."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RunOutline, RunRow, Store
 
-MOST_ALIKE = 3  # runs that fail for one reason, and none that comes to anything: the others would fail, too
+MOST_ALIKE = 3  # workers stop after so many runs failed with the same error and none succeeded
 WAIT = 0.5  # seconds between two looks at runs that others hold
 
 
@@ -37,26 +32,26 @@ def work(
     options: WorkOptions,
     backend: Backend | None = None,
 ) -> None:
-    """Take runs until none is left. Waits for runs that others hold: if their worker dies, they come back.
+    """Carry out runs until none is left, waiting for runs of other workers, which come back if their worker dies.
 
-    A worker that only evaluates also waits for the policies that others train, for as long as `line.training`. Without
-    a `backend` it is the one that the options name, made for each run's settings.
+    A worker that only evaluates also waits for policies while `line.training` is true. Without a `backend`, the one
+    that the options name is created for each run's settings.
     """
     if trains_in_process(options.backend):
         prepare_cpu(options.device, options.threads)
     with RunQueue(Store.open(address, create=False), study_id) as queue:
-        begun = {run.id for run in queue.store.outline(queue.id) if run.state in ("pending", "running")}
-        given, settings = backend is not None, None
+        unfinished = {run.id for run in queue.store.outline(queue.id) if run.state in ("pending", "running")}
+        is_given, settings = backend is not None, None
         idle_since: float | None = None
-        succeeded = False  # one of them: the others are worth trying
+        succeeded = False  # after one success every run is tried
         while not line.stopping and queue.stop_requested() is None:
             if not succeeded:
-                states = Counter[str](run.state for run in queue.store.outline(queue.id) if run.id in begun)
+                states = Counter[str](run.state for run in queue.store.outline(queue.id) if run.id in unfinished)
                 succeeded = bool(states["done"] or states["trained"])
-                if not succeeded and states["failed"] >= MOST_ALIKE and _failed_alike(queue, begun):
+                if not succeeded and states["failed"] >= MOST_ALIKE and _failed_alike(queue, unfinished):
                     return
-            taken = take_alike(queue, options)
-            if not taken:
+            leased = take_alike(queue, options)
+            if not leased:
                 coming = _coming(queue, line, options)
                 if coming is None:
                     return
@@ -67,25 +62,25 @@ def work(
                 time.sleep(WAIT)
                 continue
             idle_since = None
-            if backend is None or not (given or settings == taken[0].spec.settings):
+            if backend is None or not (is_given or settings == leased[0].spec.settings):
                 try:
-                    backend = load_backend(options.backend, taken[0].spec, folder, options.device or None)
-                    settings = taken[0].spec.settings
-                except InvalidInput as error:  # study.yaml was checked, but these runs are from before it was changed
-                    for run in taken:
+                    backend = load_backend(options.backend, leased[0].spec, folder, options.device or None)
+                    settings = leased[0].spec.settings
+                except InvalidInput as error:  # these runs are older than the checked study.yaml
+                    for run in leased:
                         queue.fail(run.id, str(error))
                         line.say(RunEnded(run.id, "failed", str(error)))
                     continue
-            carry_out_together(queue, taken, backend, line, options, folder)
+            carry_out_together(queue, leased, backend, line, options, folder)
 
 
 def _coming(queue: RunQueue, line: Line, options: WorkOptions) -> Literal["policies", "runs"] | None:
-    """What a worker without a run waits for: policies that others train, or runs that others hold and may give back."""
+    """What an idle worker waits for: policies to be trained, or runs of other workers that may be released."""
     left = _unfinished(queue)
     if options.stage == "evaluate" and any(run.policy is None for run in left):
         if line.training:
             return "policies"
-        left = _unfinished(queue)  # the last that trained may have handed a run over before it ended
+        left = _unfinished(queue)  # the last trainer may have handed over a run before it ended
     if options.stage is not None:
         left = [run for run in left if (run.policy is None) == (options.stage == "train")]
     return "runs" if left else None
@@ -95,35 +90,35 @@ def _unfinished(queue: RunQueue) -> list[RunOutline]:
     return [run for run in queue.store.outline(queue.id) if run.state in ("pending", "running")]
 
 
-def _failed_alike(queue: RunQueue, begun: Collection[int]) -> bool:
-    """Whether those of these runs that failed did so for the same reason.
+def _failed_alike(queue: RunQueue, ids: Collection[int]) -> bool:
+    """Whether all failures have the same reason and all runs the same settings.
 
-    Where some are from before a change of study.yaml, their reason need not be that of the others.
+    Runs with other settings, from before a change of study.yaml, may succeed.
     """
-    runs = queue.store.some_runs(list(begun))
+    runs = queue.store.some_runs(list(ids))
     alike = all(run.settings == runs[0].settings for run in runs)
     return alike and len({_reason(run) for run in runs if run.state == "failed"}) == 1
 
 
 def _reason(run: RunRow) -> str:
-    """Why the run failed, without what is its own: where its files lie, sizes, and the time in a program's lines."""
+    """The run's error without its digest, log path and numbers, so that errors of different runs can be compared."""
     return re.sub(r"\d+", "", (run.error or "").partition(LOG)[0].replace(run.digest, ""))
 
 
 def take_alike(queue: RunQueue, options: WorkOptions) -> list[Run]:
-    """The next runs for a worker, as many as it takes at once and as have the same settings.
+    """Lease the next runs for a worker: as many as it takes at once, all with the same settings.
 
-    Those from before a change of study.yaml have others.
+    Settings differ between runs when study.yaml was changed.
     """
-    taken = queue.ask(1, lease_seconds=options.lease_seconds, stage=options.stage)
-    if not taken or options.runs_at_once == 1:
-        return taken
+    leased = queue.ask(1, lease_seconds=options.lease_seconds, stage=options.stage)
+    if not leased or options.runs_at_once == 1:
+        return leased
     for row in sorted(queue.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
-        if len(taken) == options.runs_at_once:
+        if len(leased) == options.runs_at_once:
             break
-        if row.id == taken[0].id or row.settings != taken[0].spec.settings:
+        if row.id == leased[0].id or row.settings != leased[0].spec.settings:
             continue
         if row.state in ("pending", "running"):  # a dead worker's run can be taken
             with suppress(LeaseLost):
-                taken.append(queue.take(row.id, lease_seconds=options.lease_seconds, stage=options.stage))
-    return taken
+                leased.append(queue.take(row.id, lease_seconds=options.lease_seconds, stage=options.stage))
+    return leased

@@ -1,4 +1,4 @@
-"""From an allocation to an operator's list: which value of which factor for each demonstration, in which order."""
+"""An operator's list for an allocation: the factor and value of each demonstration, in the order to record them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def demos_to_collect(
 ) -> tuple[Demo, ...]:
     """Every demonstration of `allocation`, ordered to spare set-up changes; `used` are values seen before, by factor.
 
-    A factor's demonstrations stay together, because going on to the next factor means putting the scene back to
-    normal. Within a factor equal values stay together, and a range is gone through from one end to the other.
+    A factor's demonstrations stay together, because the scene goes back to normal between factors. Within a factor,
+    equal values stay together, and a range is covered from one end to the other.
     """
     for name in allocation:
         if name not in spec.names:
@@ -47,7 +47,7 @@ def demos_to_collect(
 
 
 def setup_changes(demos: Sequence[Demo]) -> int:
-    """How often the scene has to be changed: once for every run of equal demonstrations, a new value each time."""
+    """The number of scene changes: one for every sequence of equal demonstrations."""
     changes = 0
     for index, demo in enumerate(demos):
         changes += index == 0 or not demo.value or demo != demos[index - 1]

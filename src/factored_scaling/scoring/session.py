@@ -15,7 +15,7 @@ from factored_scaling.store import Entry, EntryRow, EvaluationRow, QueuedTrial, 
 from factored_scaling.store.rows import QueueState
 from factored_scaling.study import Study
 
-CLAIM_SECONDS = 30 * 60.0  # longer than any rollout with its set-up; an operator who went home blocks nobody for long
+CLAIM_SECONDS = 30 * 60.0  # longer than any rollout with its set-up; afterwards others can take the trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class BlindTrial:
     code: str
     # which of the queue's trials this is, from 1
     number: int
-    # names the policy for whoever starts it on the robot; says nothing of its training set
+    # names the policy without revealing its training set
     label: str
     condition: Condition
     # repeat index of this policy in this condition, from 1
     repeat: int
     state: QueueState
-    # who has it now, or scored or left it out
+    # who has it now, or scored or skipped it
     operator: str | None
     claimed: bool
     score: float | None
@@ -77,19 +77,19 @@ class View:
     """What an operator may see of an evaluation. It reveals nothing about single policies."""
 
     progress: Progress
-    # how many trials they scored, the last that they scored or left out and may undo, and the one they have now
+    # number of trials they scored, the last scored or skipped one, which they may undo, and their current one
     mine: int
     last: BlindTrial | None
     current: BlindTrial | None
-    # when the latest trials of all operators were scored or left out, newest first
+    # when the latest trials of all operators were scored or skipped, newest first
     recent: tuple[float, ...]
 
 
 class Scoring:
     """One evaluation of a study, trial by trial. Every method is one transaction; several processes may use it at once.
 
-    `token` is the sender's own name for an entry (any text, unique to it): whoever is not sure that an entry arrived
-    sends it again under the same token, and it counts once.
+    `token` is a unique name that the sender gives to an entry. An entry that is sent again under the same token counts
+    once, so it can be repeated after a lost connection.
     """
 
     def __init__(self, study: Study, row: EvaluationRow) -> None:
@@ -103,11 +103,10 @@ class Scoring:
 
     @classmethod
     def begin(cls, study: Study, run_ids: Iterable[int] | None = None, seed: int | None = None) -> Scoring:
-        """Queue trials as study.yaml says: for the given runs, or for those of the current round that are trained, or,
-        where nobody says when a policy is trained, for all of it that are neither done nor failed.
+        """Queue trials as study.yaml declares them.
 
-        The seed decides order, labels and codes. Without one it is drawn, so that nobody can work out which policy
-        hides behind a label.
+        By default for the trained runs of the current round, or for all of its unfinished runs if none is trained. The
+        seed determines order, labels and codes. By default it is random, so that labels do not reveal policies.
         """
         if run_ids is None:
             every = study.store.runs(study.id, study.round.index)
@@ -142,9 +141,9 @@ class Scoring:
     # --- for operators
 
     def next(self, operator: str, seconds: float = CLAIM_SECONDS) -> BlindTrial | None:
-        """The next trial for this operator, nobody else's for `seconds`; the same again until it is dealt with.
+        """Claim the next trial for this operator for `seconds`; the same one until it is scored or skipped.
 
-        None when no trial is left for them. Asking again extends the claim.
+        None when no trial is left for them. Another call extends the claim.
         """
         found = self.study.store.claim_trial(self.id, operator, seconds)
         return None if found is None else _blind(found)
@@ -161,7 +160,7 @@ class Scoring:
         return self.score(code, 0.0, operator, token, note, ending)
 
     def skip(self, code: str, operator: str, token: str, note: str = "") -> BlindTrial:
-        """Leave the trial out, because it could not be run."""
+        """Skip the trial because it could not be run."""
         return self._tell(code, Entry("skip", token, operator, None, "", note))
 
     def undo(self, code: str, operator: str, token: str) -> BlindTrial:
@@ -186,11 +185,11 @@ class Scoring:
         return self.study.store.append_entries(self.id, entries, CLAIM_SECONDS, next_for)
 
     def last(self, operator: str) -> BlindTrial | None:
-        """What this operator scored or left out last and may undo."""
+        """The trial that this operator scored or skipped last and may undo."""
         return self.view(operator).last
 
     def view(self, operator: str, recent: int = 0) -> View:
-        """How far the evaluation is and what this operator has to do with it, with the `recent` latest moments."""
+        """Progress of the evaluation for this operator, with the times of the `recent` latest entries."""
         found = self.study.store.queue_summary(self.id, operator, recent)
         progress = Progress(
             trials=found.open + found.scored + found.skipped,
@@ -218,11 +217,11 @@ class Scoring:
     # --- for the person who leads the study
 
     def outdated(self) -> bool:
-        """Whether study.yaml asks for other trials by now than those that are queued."""
-        wanted = self.study.spec.scoring_spec()
+        """Whether study.yaml has changed and declares other trials than the queued ones."""
+        declared = self.study.spec.scoring_spec()
         queued = {(trial.condition, trial.repeat) for trial in self.study.store.queue(self.id)}
-        asked = {(condition, repeat) for condition in wanted.conditions for repeat in range(1, wanted.repeats + 1)}
-        return (wanted.rubric, wanted.step_limit, asked) != (self.rubric, self.step_limit, queued)
+        asked = {(condition, repeat) for condition in declared.conditions for repeat in range(1, declared.repeats + 1)}
+        return (declared.rubric, declared.step_limit, asked) != (self.rubric, self.step_limit, queued)
 
     def standings(self) -> list[Standing]:
         """Every policy with its running mean and interval, in the order to train them. Unblinds."""
@@ -246,8 +245,8 @@ class Scoring:
         """Add the scores to the study's runs, which are then done; returns the number of trials.
 
         Before this, scores can be undone, and `Study.results(partial=True)` already uses them. With `early`, trials
-        that nobody scored are left out, and scores of a run that was finished otherwise meanwhile. A queue without
-        any score is dropped, and its runs wait for another.
+        without a score are left out, and so are scores of runs that were finished otherwise. A queue without any
+        score is dropped, and its runs can be queued again.
         """
         return self.study.store.close_evaluation(self.id, early)
 

@@ -1,4 +1,4 @@
-"""Sheets for a day in the lab: what to collect and what to evaluate, printed or as CSV, and back into the record."""
+"""Sheets for the lab: demonstrations to collect and trials to evaluate, on paper or as CSV, and their import."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _import_evaluation(scoring: Scoring, rows: _Rows, operator: str, partial: bo
     lost = [code for code, trial in waiting.items() if trial.state == "open" and code not in on_sheet]
     if lost and not partial:
         what = f"{len(lost)} trials are not on the sheet, the first is {lost[0]}"
-        raise InvalidInput(what, where="column code", hint="import with --partial to take what is there")
+        raise InvalidInput(what, where="column code", hint="import with --partial to take the filled-in rows")
     return scoring.tell(entries) if entries else 0
 
 
 def _entry(cells: _Cells, place: str, operator: str, rubric: Rubric) -> Entry | None:
-    """What a row says, or None where it is not filled in."""
+    """The entry of a row, or None if it is not filled in."""
     text, ended, note = (cells.get(column, "") for column in ("score", "ended", "note"))
     ending = _ENDED.get(ended.lower(), ended.lower().replace("-", " "))
     if ending and ending not in ENDINGS:
@@ -125,16 +125,16 @@ class CollectionRow:
     code: str
     demo: Demo
     collected: bool = False
-    # the value that was shown, where the operator chose or changed it
+    # the value used, if the operator chose or changed it
     shown: str = ""
-    # the recorded episode's name, where the operator wrote it down
+    # the recorded episode's name, if the operator wrote it down
     episode: str = ""
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """An operator's list. `allocation` is what it was made from."""
+    """An operator's list for an `allocation`."""
 
     number: int
     created: float
@@ -186,7 +186,7 @@ def open_collection(study: Study, number: int | None = None) -> Collection:
 
 
 def collection_csv(collection: Collection) -> str:
-    """The list as a table to fill in: collected, and where it differs or is wanted value, episode, note."""
+    """The list as a table to fill in: collected, and optionally value, episode and note."""
     rows = [
         [
             number,
@@ -203,7 +203,7 @@ def collection_csv(collection: Collection) -> str:
 
 
 def labels_csv(study: Study) -> tuple[str, int]:
-    """What was ticked off with an episode, as `fsc label --csv` reads it; and how many were ticked off without one."""
+    """Collected rows with an episode, as a CSV for `fsc label --csv`, and the number of those without one."""
     ticked = [row for collection in collections(study) for row in collection.rows if row.collected]
     rows = [[row.episode, row.demo.factor, row.shown or row.demo.value] for row in ticked if row.episode]
     return table_csv(["episode", "factor", "value"], rows), sum(not row.episode for row in ticked)
@@ -266,7 +266,7 @@ class Imported:
 
 
 def import_sheet(study: Study, path: Path, operator: str, partial: bool = False) -> Imported:
-    """Take in a filled-in CSV of either kind, all or nothing.
+    """Import a filled-in CSV of either kind, all or nothing.
 
     Rows that are already recorded are skipped; a trial recorded with a different score is an error. Without
     `partial`, every trial that is still open must be on its sheet and filled in. Lists of demos may be partial.

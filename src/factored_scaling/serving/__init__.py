@@ -1,4 +1,4 @@
-"""Policies over the network, in openpi's protocol: ours for a robot's control loop, anybody's for our evaluation.
+"""Policies over the network, in openpi's protocol: serve ours to a robot, evaluate any server's in our simulators.
 
 A websocket. The server sends its metadata first. Then each message is an observation and each answer an action chunk,
 both msgpack with numpy arrays; a text frame is an error.
@@ -16,5 +16,5 @@ except ImportError:
 
 PORT = 8000  # openpi's
 MOST_BYTES = 64 * 1024 * 1024  # of one message; far above any observation
-KIND = "factored-scaling diffusion-policy"  # what the metadata of our policies says
+KIND = "factored-scaling diffusion-policy"  # marks our policies in the metadata
 LONGEST_ERROR = 500  # characters of an error, which is one line

@@ -1,4 +1,4 @@
-"""The client: a policy on another machine, or in another environment on this one."""
+"""The client of a policy on another machine or in another environment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from factored_scaling.errors import InvalidInput, PolicyError, one_line
 from factored_scaling.serving import LONGEST_ERROR, MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
-OPENING = 10.0  # seconds in which a machine that neither refuses nor answers must have opened the connection
+OPENING = 10.0  # seconds to open a connection to a machine that does not respond
 
 
 class PolicyClient:
     """A connection to a served policy. `metadata` is the server's description of the policy.
 
-    `patience` is how long to try again while no server is there, `timeout` how long to wait for an answer, in seconds.
+    `patience` is how long to retry while there is no server, `timeout` how long to wait for an answer, in seconds.
     With `patience` 0 a refused connection raises immediately.
     """
 
@@ -123,7 +123,7 @@ def _connected(address: str, key: str | None, patience: float, held: ExitStack) 
             hint = "give its key" if code == 401 else "is this a policy server?"
             raise PolicyError(f"the server refused the connection ({code})", where=address, hint=hint) from None
         except (InvalidURI, InvalidHandshake, ConnectionClosed) as error:
-            # a server that is just ending may close the connection before it has answered
+            # a server that is shutting down may close the connection before it answers
             if not isinstance(error, InvalidMessage | ConnectionClosed) or time.monotonic() >= end:
                 raise PolicyError(f"no policy server ({one_line(str(error))})", where=address) from None
             time.sleep(0.1)

@@ -18,11 +18,11 @@ from factored_scaling.serving import KIND
 from factored_scaling.serving.wire import numbers
 
 _KEYS = ("images", "state", "seed", "trial")
-_IGNORED = ("prompt",)  # openpi's clients send one; this policy knows a single task
+_IGNORED = ("prompt",)  # openpi's clients send one; this policy has a single task
 
 
 class ServedDiffusion:
-    """The policy in a run's folder. Every connection draws noise of its own."""
+    """The policy in a run's folder. Every connection has its own noise."""
 
     def __init__(self, folder: Path, device: str = "cpu", seed: int = 0) -> None:
         self.policy = load_policy(folder, device)
@@ -31,7 +31,7 @@ class ServedDiffusion:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What to send and what comes back."""
+        """Description of observations and actions."""
         cameras, height, width, state, action = self.policy.shape
         config = self.policy.config
         return {
@@ -47,7 +47,7 @@ class ServedDiffusion:
         }
 
     def session(self) -> DiffusionSession:
-        """Noise by the number of the connection, so that two robots do not move alike."""
+        """A session with noise by the number of the connection, so that robots do not move in the same way."""
         return DiffusionSession(self.policy, self._seed, next(self._connections))
 
 
@@ -55,8 +55,8 @@ class DiffusionSession:
     """One connection: an observation in, a chunk of actions out.
 
     `images`: cameras × height × width × 3, uint8; one picture may leave out the first axis. `state`: its numbers. Both
-    may have a further axis in front for several trials at once. `seed` and `trial` are for evaluations that must come
-    out alike each time: noise then depends on them and on how many decisions the trial has taken.
+    may have a further axis in front for several trials at once. `seed` and `trial` make
+    evaluations reproducible: noise then depends on them and on the number of the trial's decisions.
     """
 
     def __init__(self, policy: DiffusionPolicy, seed: int, connection: int) -> None:

@@ -1,4 +1,4 @@
-"""A served policy in the simulator: anybody's, as long as it speaks the protocol."""
+"""Evaluate a served policy in the simulator; it may be any policy with the protocol."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from factored_scaling.serving.wire import numbers
 
 @dataclass(frozen=True)
 class Keys:
-    """Under which names somebody else's policy wants its observation."""
+    """Names of the observation's parts for another policy."""
 
-    # one per camera, in the simulator's order; each gets a picture height × width × 3
+    # one per camera, in the simulator's order; images are height × width × 3
     cameras: tuple[str, ...]
     state: str = "observation/state"
     # sent with every observation when given
@@ -31,7 +31,7 @@ class Keys:
 
 
 class RemoteActor:
-    """A served policy as the simulator's `Act`. Ours are asked for all trials at once, others one by one."""
+    """A served policy as the simulator's `Act`. Our policies get all trials at once, others one by one."""
 
     def __init__(self, client: PolicyClient, seed: int, action_size: int, keys: Keys | None = None) -> None:
         self._client = client
@@ -83,7 +83,7 @@ def evaluate_served(
     seed: int = 0,
     keys: Keys | None = None,
 ) -> Iterator[Trial]:
-    """Roll the policy out under every held-out condition, as `Lab.evaluate` does with a policy of its own."""
+    """Roll the policy out under every held-out condition, as `Lab.evaluate` does."""
     conditions = lab.conditions(evaluation)
     for start in range(0, len(conditions), CHUNK):
         chunk = conditions[start : start + CHUNK]

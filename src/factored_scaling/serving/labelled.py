@@ -1,4 +1,4 @@
-"""Several policies behind one server, each under its label: operators at the robot do not learn which is which."""
+"""Several policies behind one server, each under its label, so that operators cannot identify them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Closing(Protocol):
 
 
 class ServedByLabel:
-    """Loads each policy when it is first asked for. An observation says under `policy` which one is meant.
+    """Loads each policy on first use. The key `policy` of an observation names it.
 
-    At most `keep` policies stay in memory (None: all of them); the one that was asked longest ago goes.
+    At most `keep` policies stay in memory (None: all of them); the least recently used one is removed.
     """
 
     def __init__(self, loaders: Mapping[str, Callable[[], Served]], keep: int | None = None) -> None:
@@ -40,7 +40,7 @@ class ServedByLabel:
         return {"kind": KIND, "policies": sorted(self._loaders)}
 
     def session(self) -> LabelledSession:
-        """One connection; it may ask different policies."""
+        """One connection, which may use different policies."""
         return LabelledSession(self)
 
     def policy(self, label: object) -> Served:
@@ -58,7 +58,7 @@ class ServedByLabel:
 
 
 class LabelledSession:
-    """Goes on with a policy's episode until another one, or a `reset`, is asked for."""
+    """Continues a policy's episode until another policy or a `reset` is requested."""
 
     def __init__(self, policies: ServedByLabel) -> None:
         self._policies = policies
@@ -66,7 +66,7 @@ class LabelledSession:
         self._session: Session | None = None
 
     def infer(self, observation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer of the policy that `policy` names; without anything to look at, the policy is only made ready."""
+        """The answer of the policy that `policy` names; without an observation, the policy is only loaded."""
         rest = {key: value for key, value in observation.items() if key not in ("policy", "reset")}
         label = observation.get("policy", "")
         try:
@@ -77,6 +77,6 @@ class LabelledSession:
         except InvalidInput:
             raise
         except Exception:
-            traceback.print_exc()  # for who runs the server: it may name the run, which operators are not to know
+            traceback.print_exc()  # only in the server's log: it may name the run, which operators must not see
             hint = "see what the server printed"
             raise PolicyError("the policy failed", where=f"policy {label}", hint=hint) from None

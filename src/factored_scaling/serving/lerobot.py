@@ -26,8 +26,8 @@ KIND = "factored-scaling lerobot-policy"
 class ServedLerobot:
     """The policy that LeRobot trained in a run's folder.
 
-    It answers with one action at a time: a LeRobot policy keeps its own history and queue of actions, and wants to see
-    every frame. So it serves one connection at a time; a newer one takes over.
+    It answers with one action at a time, because a LeRobot policy has a history and queue of actions and needs
+    every frame. It serves one connection at a time; a newer one takes over.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ServedLerobot:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What to send and what comes back."""
+        """Description of observations and actions."""
         pictures = {name: [*shape[1:], 3] for name, shape in self._shapes.items() if len(shape) == 3}
         numbers = {name: shape for name, shape in self._shapes.items() if len(shape) != 3}
         return {
@@ -71,7 +71,7 @@ class ServedLerobot:
         return LerobotSession(self)
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.close()
@@ -87,12 +87,15 @@ class ServedLerobot:
         """The next action of this session's episode."""
         new = self._current is not session
         if new and session.begun:
-            raise InvalidInput("another connection has taken this policy over", hint="connect again")
+            raise InvalidInput("another connection now uses this policy", hint="connect again")
         asked = {name: self._feature(name, observation) for name in self._shapes}
         asked["task"] = np.array(str(observation.get("prompt", "")))
         if flag(observation, "reset") or new:
             asked["reset"] = np.array(True)
-        self._current, session.begun = session, True  # not before: a mistaken first frame must not cost the reset
+        self._current, session.begun = (
+            session,
+            True,
+        )  # only after a valid first frame, so that an invalid one does not use up the reset
         self._send(asked)
         answer = self._receive()
         if "error" in answer:

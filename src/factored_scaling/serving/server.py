@@ -23,9 +23,9 @@ from factored_scaling.serving import LONGEST_ERROR, MOST_BYTES, PORT
 from factored_scaling.serving.wire import pack, unpack
 
 _INTERNAL_ERROR = 1011  # of the websocket protocol
-MOST_CONNECTIONS = 128  # at once, each with threads of its own; robots are few
+MOST_CONNECTIONS = 128  # at once; each needs threads
 _OPENING = 5.0  # seconds in which a connection must complete its opening handshake
-_PAUSE = 0.1  # seconds until another look whether there is room again
+_PAUSE = 0.1  # seconds between two checks for room
 _QUIET = logging.getLogger("factored_scaling.serving")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False  # opened and closed connections are not logged
@@ -38,7 +38,7 @@ class Session(Protocol):
     """A policy in one connection."""
 
     def infer(self, observation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to an observation; InvalidInput when it is not one."""
+        """The answer to an observation; InvalidInput if it is malformed."""
         ...
 
 
@@ -51,16 +51,16 @@ class Served(Protocol):
         ...
 
     def session(self) -> Session:
-        """A fresh start for one connection."""
+        """A new session for one connection."""
         ...
 
 
 class PolicyServer:
-    """Serves in threads of its own from `with PolicyServer(policy) as server:` until the block ends.
+    """Serves in threads from `with PolicyServer(policy) as server:` until the block ends.
 
     One inference runs at a time. Without a `key` it serves this machine only; with one, clients must send
-    `Authorization: Api-Key KEY`, as openpi's does. Pages of a browser are refused. Connections beyond MOST_CONNECTIONS
-    wait until there is room.
+    `Authorization: Api-Key KEY`, as openpi's does. Requests of browser pages are refused. Connections beyond
+    MOST_CONNECTIONS wait until there is room.
     """
 
     def __init__(self, policy: Served, host: str = "127.0.0.1", port: int = PORT, key: str | None = None) -> None:
@@ -75,9 +75,9 @@ class PolicyServer:
             self._server: Server = serve(
                 self._talk,
                 sock=listening,
-                compression=None,  # pictures do not get smaller by it, and a robot waits
+                compression=None,  # it does not shrink images, and a robot waits
                 max_size=MOST_BYTES,
-                max_queue=1,  # a client that does not wait for answers must not fill the memory
+                max_queue=1,  # a client that does not wait for answers cannot fill the memory
                 open_timeout=_OPENING,
                 origins=[None],
                 process_request=self._admit,
@@ -120,7 +120,7 @@ class PolicyServer:
             connection.close(_INTERNAL_ERROR, "the policy failed")
 
     def _answer(self, session: Session, message: str | bytes) -> bytes | str:
-        """Action chunk, or an error as text; after an error the connection goes on."""
+        """An action chunk, or an error as text; after an error the connection stays open."""
         try:
             if isinstance(message, str):
                 raise InvalidInput("expected an observation as a binary message, not a text")
@@ -137,20 +137,20 @@ class PolicyServer:
 
 
 class _Listening(socket.socket):
-    """The server's socket, which takes no more connections while there are too many.
+    """The server's socket, which accepts no connections while there are too many.
 
-    They wait in the system's queue, until another one ends or its handshake times out. websockets ends its
-    server at the first error of `accept`, also when descriptors run out for a moment; this does not.
+    New ones wait in the system's queue. Unlike websockets' own server, it does not end at an error of `accept`, for
+    example when descriptors run out for a moment.
     """
 
     def __init__(self, host: str, port: int) -> None:
         made = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         super().__init__(made.family, made.type, made.proto, made.detach())
-        self.settimeout(_PAUSE)  # who waits here notices that the socket was closed
+        self.settimeout(_PAUSE)  # a timeout, to detect that the socket was closed
         self._connections: list[socket.socket] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection, once there is room for it; OSError when this socket was closed."""
+        """The next connection, when there is room for it; OSError if this socket was closed."""
         while True:
             self._connections = [one for one in self._connections if one.fileno() != -1]  # the others were closed
             if len(self._connections) >= _most_connections() and self.fileno() != -1:
@@ -167,7 +167,7 @@ class _Listening(socket.socket):
 
 
 def _most_connections() -> int:
-    """As many as there are descriptors for: each takes four."""
+    """The limit by file descriptors: each connection takes four."""
     import resource
 
     return max(1, min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))

@@ -1,7 +1,7 @@
 """Values on the wire: msgpack, with numpy arrays and numbers as small maps that openpi understands.
 
-Nothing is allocated for what a message merely claims: `_check` walks over its headers first and refuses more values,
-text or nesting than an observation has, and lengths beyond the bytes that arrived.
+`_check` first walks over the headers of a message, so that no memory is allocated for false claims. It refuses more
+values, text or nesting than an observation has, and lengths beyond the received bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from factored_scaling.core.checks import shown
 from factored_scaling.errors import InvalidInput
 
-_KINDS = "biuf"  # what arrays and numbers may be: numbers and bools, no objects, which would be code, and no texts
+_KINDS = "biuf"  # kinds of arrays: numbers and bools; objects would allow code
 _LARGEST_ITEM = 8  # bytes; long doubles differ from machine to machine
 _MOST_AXES = 32
 _ARRAY, _NUMBER = b"__ndarray__", b"__npgeneric__"
 
-MOST_VALUES = 100_000  # in one message; an array counts as a handful
+MOST_VALUES = 100_000  # in one message; an array counts as several
 MOST_TEXT = 1_000_000  # bytes of all texts in one message
 DEEPEST = 32  # maps and lists inside each other
 
@@ -62,7 +62,7 @@ def numbers(value: Any, where: str) -> np.ndarray[Any, Any]:
 
 
 def flag(observation: Mapping[str, Any], name: str) -> bool:
-    """Whether an observation says `name`: a bool or a number, on the wire also numpy's; nothing means no."""
+    """The flag `name` of an observation: a bool or a number, also numpy's; false if missing."""
     value = observation.get(name)
     if value is None:
         return False
@@ -75,7 +75,7 @@ def flag(observation: Mapping[str, Any], name: str) -> bool:
 def _check(data: bytes) -> None:
     """Walk over the headers of a message without building anything."""
     at, text, values = 0, 0, 0
-    open_: list[int] = [1]  # values still to come, in each list and map that has begun
+    open_: list[int] = [1]  # remaining values in each open list and map
     while open_:
         if open_[-1] == 0:
             open_.pop()
@@ -97,11 +97,11 @@ def _check(data: bytes) -> None:
             if len(open_) > DEEPEST:
                 raise InvalidInput(f"is nested more than {DEEPEST} deep")
     if at != len(data):
-        raise InvalidInput(f"goes on for {len(data) - at} bytes after its end")
+        raise InvalidInput(f"has {len(data) - at} bytes after its end")
 
 
 def _header(data: bytes, at: int) -> tuple[str, int, int, int]:
-    """The value at a place: what it is, where its content begins, the content's bytes and how many values it holds."""
+    """The header of a value: its type, start and bytes of its content, and its number of values."""
     if at >= len(data):
         raise InvalidInput("is cut short: it claims more than has arrived")
     first = data[at]
@@ -161,7 +161,7 @@ def _array(value: dict[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _number(value: dict[Any, Any]) -> Any:
-    """One number of numpy's, whose plain value must be of its kind and fit."""
+    """A number of numpy, whose value must fit its type."""
     dtype, data = _dtype(value), value.get(b"data")
     plain = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int)}[dtype.kind]
     if type(data) not in plain:

@@ -1,4 +1,4 @@
-"""Simulators. Importing this loads none of them; `load_task` loads the one that is asked for.
+"""Simulators. Importing this loads none of them; `load_task` loads one.
 
 A task is registered under its name with a factory `make_task(name, image_size)`. Packages add tasks with an entry point
 in the group `factored_scaling.tasks`; `package.module:make_task` works without one.

@@ -17,14 +17,14 @@ from factored_scaling.io.atomic import whole
 from factored_scaling.sim.drawing import EXAMPLES, known_factor
 
 TILE, GAP = 96, 4  # pixels of a tile's side and between tiles
-COLOURS = 256  # in the file: enough for the eye, and a third of the bytes
+COLOURS = 256  # in the file, a third of its bytes
 _LEFT, _TOP, _DOTS, _WHITE = 104, 46, 100, 255
 Picture = NDArray[np.uint8]
 
 
 @runtime_checkable
 class Illustrated(Protocol):
-    """A task that can show what its factors change."""
+    """A task with example images of its factors."""
 
     name: str
     factors: tuple[str, ...]
@@ -67,12 +67,12 @@ def _side_by_side(tiles: Sequence[Picture], gap: int = GAP) -> Picture:
 
 
 def _row(tiles: Sequence[Picture]) -> Picture:
-    """The training values, then, a little apart, the held-out settings."""
+    """The training values, a gap, and the held-out settings."""
     return _side_by_side([_side_by_side(tiles[:EXAMPLES]), _side_by_side(tiles[EXAMPLES:])], 2 * GAP)
 
 
 def _annotated(title: str, lines: Sequence[Picture], labels: Sequence[str]) -> Image.Image:
-    """The rows with a label before each, below a title and what the columns are."""
+    """The rows with labels, below a title and column headings."""
     width = lines[0].shape[1]
     space = np.full((GAP, width, 3), _WHITE, np.uint8)
     picture = np.concatenate([piece for row in lines for piece in (row, space)][:-1], axis=0)

@@ -1,4 +1,4 @@
-"""What every simulator does alike when it draws scenes: generators from names, checks, and the held-out rim."""
+"""Shared code to draw scenes: generators from names, checks, and the held-out rim."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ T = TypeVar("T")
 SETTINGS = 10  # held-out settings per factor
 EXAMPLES = 4  # training values that a contact sheet shows
 MARGIN = 0.01  # training never comes nearer than this to a held-out point, in all of its dimensions at once
-_INSIDE = 0.92  # how far out in the widened range the held-out places lie
+_INSIDE = 0.92  # where the held-out places lie in the widened range, as a share
 
 
 def generator(*parts: object) -> np.random.Generator:
-    """A generator that depends on the parts alone: the same names draw the same numbers in any process and order."""
+    """A generator seeded by the parts alone, independent of process and order."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 def known_factor(factor: str | None, factors: Sequence[str], task: str) -> str | None:
-    """The factor, if the task varies it."""
+    """The factor; an error if the task does not vary it."""
     if factor is not None and factor not in factors:
         raise UnknownFactor(factor, factors, where=task)
     return factor
 
 
 def known_setting(setting: int) -> int:
-    """The setting, if there is one of that number."""
+    """The setting; an error if there is none with that number."""
     if not 0 <= setting < SETTINGS:
         raise InvalidInput(f"no held-out setting {setting}", hint=f"settings go from 0 to {SETTINGS - 1}")
     return setting
@@ -70,7 +70,7 @@ def rim() -> tuple[tuple[float, float], ...]:
 class FactorValues(Generic[T]):
     """The values of a simulator's factors. A continuous one's are points in [-1, 1]^d, nominal at 0.
 
-    `discrete` has the training and the held-out values of the others, `dimensions` the d of each continuous factor.
+    `discrete` has training and held-out values of the other factors, `dimensions` the d of each continuous factor.
     """
 
     def __init__(
@@ -100,6 +100,6 @@ class FactorValues(Generic[T]):
         if factor not in self._dimensions:
             raise UnknownFactor(factor, (*self._discrete, *self._dimensions))
         points = spread(factor, self._dimensions[factor])
-        if factor == "object_pose":  # tested where widening adds to the range
+        if factor == "object_pose":  # tested in the part of the range that widening adds
             return tuple((*place, *point[2:]) for place, point in zip(rim(), points, strict=True))
         return tuple(points)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """One demonstration to make. The same request gives the same episode, whatever else is asked for beside it."""
+    """A request for one demonstration. The same request gives the same episode in any batch."""
 
     id: str
     factor: str | None
@@ -53,7 +53,7 @@ class Task(Protocol):
     settings_per_factor: int
 
     def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
-        """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""
+        """The expert's episodes for the requests; failed attempts are redrawn."""
         ...
 
     def first_frames(self, conditions: Sequence[Condition], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,6 +71,6 @@ class Task(Protocol):
     ) -> Iterator[tuple[int, float]]:
         """Several policies behind one `act`, side by side: row r is condition r mod n of policy r div n.
 
-        Yields (row, score), each policy's rows in order. A policy meets the batches that it would meet alone.
+        Yields (row, score), each policy's rows in order. Batches of a policy are the same as without the others.
         """
         ...

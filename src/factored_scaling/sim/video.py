@@ -1,4 +1,4 @@
-"""Moving pictures of a task: the expert's demonstrations, and a policy's rollouts step by step."""
+"""Videos of a task: the expert's demonstrations, and a policy's rollouts step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Clip:
-    """One episode: what it is, how it ended, and a frame (cameras side by side, height × width × 3) per step."""
+    """One episode: its title, its result, and a frame (cameras side by side, height × width × 3) per step."""
 
     label: str
     score: float
@@ -33,7 +33,7 @@ class Clip:
 
 
 class StepByStep:
-    """A policy that is asked at every step, so that every step is seen, and that itself asks every `execute`-th."""
+    """Calls a policy at every `execute`-th step, but is called at every step, so that every step is recorded."""
 
     def __init__(self, act: Act, execute: int) -> None:
         self.act = act
@@ -60,14 +60,14 @@ class StepByStep:
 
 
 def demonstration(task: Task, factor: str | None, seed: int) -> Clip:
-    """The expert's demonstration that a study knows as FACTOR/SEED."""
+    """The expert's demonstration with the id FACTOR/SEED."""
     name = f"{factor or 'nominal'}/{seed}"
     table = task.demonstrate([DemoRequest(name, factor, seed)])
     return Clip(f"expert {name}", 1.0, [side_by_side(images) for images in table.images])
 
 
 def rollouts(task: Task, act: Act, conditions: Sequence[Condition], execute: int, device: str = "cpu") -> list[Clip]:
-    """The policy under the conditions, every step of it."""
+    """Rollouts of the policy under the conditions, with every step."""
     watched = StepByStep(act, execute)
     scores = [score for _, score in task.rollout(watched, conditions, 1, device)]
     return [

@@ -1,4 +1,4 @@
-"""Whether the parts of an export fit together: what runs, trials and lists name must be the study's factors."""
+"""Check that the parts of an export are consistent: runs, trials and lists must name the study's factors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import ALL_FACTORS
 from factored_scaling.errors import InvalidInput, UnknownFactor
 
-_MOST_POLICIES = 100_000  # of a plan; a number with a digit too many must not fill the memory of every later command
+_MOST_POLICIES = 100_000  # of a plan; a typing error in a number must not fill the memory of later commands
 _HINT = "make it with `fsc export`"
 
 
 def check_export(data: Mapping[str, Any]) -> None:
-    """Raise an error with its place where parts of an export contradict each other; each is known to be well formed."""
+    """Raise an error with its place if parts of an export contradict each other. Each part is well formed."""
     names: tuple[str, ...] = ()
     for index, row in enumerate(data["rounds"]):
         where = f"rounds[{index}]"
@@ -66,7 +66,7 @@ def _check_run(run: Mapping[str, Any], names: tuple[str, ...], where: str) -> No
 
 
 def _check_state(trial: Mapping[str, Any], where: str) -> None:
-    """A trial's state is what its last entry made of it; a note changes nothing."""
+    """Check that a trial's state follows from its last entry that is not a note."""
     kinds = [entry["kind"] for entry in trial["entries"] if entry["kind"] != "note"]
     state = {"score": "scored", "skip": "skipped"}.get(kinds[-1] if kinds else "", "open")
     if trial["state"] != state:

@@ -1,4 +1,4 @@
-"""How the store talks to its database: addresses, transactions, clocks, forks, and errors a person can act on."""
+"""The connection to the database: addresses, transactions, clocks, forks, and error messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _READ_ONLY = (
     "the database may not be written to",
     "check the file's and the folder's permissions, or work on a copy of the folder",
 )
-# what the databases say → what happened and what to do; the first that occurs in the message is taken
+# message of the database → what happened and what to do; the first match counts
 _TROUBLE: tuple[tuple[str, str, str], ...] = (
     ("file is not a database", "is not a study database", "check the path; the file was left as it was"),
     (
@@ -64,7 +64,7 @@ def address_of(given: str | Path) -> URL:
         ) from None
     if url.drivername == "sqlite":
         if url.database in (None, "", ":memory:"):
-            raise InvalidInput("a database in memory keeps nothing", hint="give a file: sqlite:////full/path.db")
+            raise InvalidInput("a database in memory is not saved", hint="give a file: sqlite:////full/path.db")
         return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
     if url.drivername != "postgresql+psycopg":
         raise InvalidInput(f"no store for {scheme}://", hint="use a file, sqlite:/// or postgresql://")
@@ -80,7 +80,7 @@ class Database:
         self.place = str(self.url.database) if self.is_sqlite else hide_passwords(self.url.render_as_string())
         if self.is_sqlite and not create and not Path(self.place).exists():
             raise missing(self.place)
-        # a study that somebody else keeps, or that was archived, can be read all the same
+        # a read-only study, of another user or archived, can still be read
         self.read_only = self.is_sqlite and Path(self.place).exists() and not _writable(Path(self.place))
         self._clock = clock if clock is not None or not self.is_sqlite else time.time
         self._gate = _Gate()
@@ -100,13 +100,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one moment and changes nothing."""
+        """A read-only transaction on one snapshot."""
         with self._translated(), self._gate.passing(), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that happens as a whole, and is on disk when the block is left."""
+        """An atomic transaction that is on disk when the block ends."""
         if self.read_only:
             what, hint = _READ_ONLY
             raise StoreError(what, where=self.place, hint=hint)
@@ -114,7 +114,7 @@ class Database:
             yield connection
 
     def now(self, connection: Connection) -> float:
-        """Seconds since 1970 by the injected clock, else the server's: workers with skewed clocks must agree."""
+        """Seconds since 1970 by the injected clock, else by the server's, so that all workers use one clock."""
         if self._clock is not None:
             return self._clock()
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())::float8")).scalar_one())
@@ -125,12 +125,12 @@ class Database:
         self._engine.dispose()
 
     def before_fork(self) -> None:
-        """Wait for what is under way, then hold no connection, so that the child inherits none."""
+        """Wait for open transactions, then close all connections, so that the child inherits none."""
         self._gate.shut()
         self._engine.dispose()
 
     def after_fork(self) -> None:
-        """Go on, in the parent and in the child alike, each with connections of its own."""
+        """Continue after a fork, in the parent and in the child, with new connections."""
         self._gate.open()
 
     @contextmanager
@@ -144,7 +144,7 @@ class Database:
 
 
 def missing(place: str) -> StudyMissing:
-    """The error for a store that was to be opened and is not there."""
+    """The error for a store that does not exist."""
     return StudyMissing("no study database here", where=place, hint="check the path, or create it with `fsc init`")
 
 
@@ -163,14 +163,14 @@ def _plain_error(error: Exception, place: str) -> FscError:
 
 
 def _writable(path: Path) -> bool:
-    """Whether SQLite could write: to the file, and to its folder, where the log of what is being written lies."""
+    """Whether SQLite can write to the file and to its folder, which holds the write-ahead log."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _sqlite_engine(url: URL, busy_seconds: float, read_only: bool) -> Engine:
     folder = Path(str(url.database)).parent
     if not folder.is_dir():
-        raise StoreError(f"there is no folder {folder}", where=str(url.database), hint="make it first")
+        raise StoreError(f"there is no folder {folder}", where=str(url.database), hint="create it first")
     if read_only:
         # each transaction opens the file again: another process may begin to write at any time
         path = Path(str(url.database))
@@ -196,21 +196,21 @@ def _sqlite_engine(url: URL, busy_seconds: float, read_only: bool) -> Engine:
 
 
 def _open_to_read(path: Path, patience: float) -> sqlite3.Connection:
-    """Without a log beside it nobody is writing and the file is all there is: SQLite need not make one to read it."""
+    """Open a file without a write-ahead log as immutable: nobody writes to it, and SQLite need not create a log."""
     alone = not path.with_name(f"{path.name}-wal").exists()
     address = f"{path.as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     return sqlite3.connect(address, uri=True, timeout=patience, check_same_thread=False)
 
 
 def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
-    """Turn on the write-ahead log, in which readers never wait. The file remembers; only its first user does work."""
+    """Turn on the write-ahead log, with which readers never wait. The file stores the setting."""
     deadline = time.monotonic() + patience
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            return  # where the file system cannot do it SQLite keeps its other journal, which is as durable
+            return  # if the file system does not support it, SQLite uses its other journal, which is as durable
         except sqlite3.OperationalError as error:
-            # SQLite does not wait by itself for another process that is opening the same new file
+            # SQLite does not wait for another process that opens the same new file
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -224,7 +224,7 @@ def _postgres_engine(url: URL) -> Engine:
 
 
 class _Gate:
-    """Operations pass together; a fork passes alone, so that it never copies one half done."""
+    """Lets operations run together and forks run alone, so that a fork never copies an unfinished operation."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -234,7 +234,7 @@ class _Gate:
     @contextmanager
     def passing(self) -> Iterator[None]:
         with self._condition:
-            while self._forking:  # a fork that waits goes first, or a busy thread would block it forever
+            while self._forking:  # a waiting fork goes first, or busy threads would block it forever
                 self._condition.wait()
             self._inside += 1
         try:

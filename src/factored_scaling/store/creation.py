@@ -1,4 +1,4 @@
-"""New SQLite files: written under another name, so that nobody ever sees one that is not complete."""
+"""New SQLite files, written under another name so that no incomplete file is ever visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from factored_scaling.errors import FscError
 
 @contextmanager
 def unnamed(path: Path) -> Iterator[Path]:
-    """Another name beside `path` for a database that is being written. Whatever is left under it goes at the end."""
+    """A temporary name beside `path` for a database that is being written; its files are removed at the end."""
     partial = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
     try:
         yield partial
@@ -20,5 +20,5 @@ def unnamed(path: Path) -> Iterator[Path]:
         error.where = error.where.replace(str(partial), str(path))
         raise
     finally:
-        for kept in ("", "-wal", "-shm", "-journal"):  # what SQLite keeps beside a file
-            partial.with_name(f"{partial.name}{kept}").unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm", "-journal"):  # files that SQLite creates beside a database
+            partial.with_name(f"{partial.name}{suffix}").unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Kinds of the documents that are kept with a study."""
+"""Kinds of documents that are stored with a study."""
 
 from __future__ import annotations
 
-JOBS = "jobs"  # what was submitted to a scheduler, by the name of its folder
-PLAN = "plan"  # the runs that a round planned last
+JOBS = "jobs"  # submissions to a scheduler, by the name of their folder
+PLAN = "plan"  # the latest planned runs of a round
 RECOMMENDATION = "recommendation"
 REMIX = "remix"
-SIMILARITY = "similarity"  # what FSC-Proxy needs of a run's policy
+SIMILARITY = "similarity"  # similarities of a run's policy, for FSC-Proxy
 STOP = "stop"  # a request that workers end, until the next `fsc run`
-TRAINED = "trained"  # where a run's policy lies and which backend made it
+TRAINED = "trained"  # the path of a run's policy and the backend that trained it

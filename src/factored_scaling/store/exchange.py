@@ -1,4 +1,4 @@
-"""A whole study as plain data, and back, so that nobody is locked in."""
+"""Export a whole study as plain data, and import it again."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from factored_scaling.store.schema import studies as studies_table
 
 FORMAT = "factored-scaling study"
 VERSION = 1
-CLAIM_SECONDS = 1800.0  # of a claim whose export does not say
+CLAIM_SECONDS = 1800.0  # length of a claim if the export does not have it
 _ROWS_PER_INSERT = 5000
 
 
 def dump(connection: Connection, study: int) -> dict[str, Any]:
-    """Everything about one study; runs are known by their digests, since the database's numbers are its own."""
+    """Everything about one study. Runs are named by their digests, because their ids belong to the database."""
     studies.require(connection, study)
     header = connection.execute(select(studies_table).where(studies_table.c.id == study)).one()
     ended, run_trials, run_scores = (rows_by_run(connection, study, table) for table in (attempts, trials, scores))
@@ -102,8 +102,8 @@ def load(
     name: str | None,
     check: Callable[[Mapping[str, Any]], None] = lambda data: None,
 ) -> int:
-    """Recreate what `dump` gave; every part is checked, by itself and then by `check`, or nothing is kept."""
-    # exports made before people could score lack it
+    """Recreate a study from the data of `dump`. Nothing is stored unless all parts are valid, also by `check`."""
+    # older exports, from before scoring by people, lack it
     top = checked({"evaluations": [], **data} if isinstance(data, Mapping) else data, TOP, "the export")
     if (top["format"], top["version"]) != (FORMAT, VERSION):
         raise InvalidInput(f"not an export of version {VERSION}", where="format", hint="make it with `fsc export`")
@@ -134,7 +134,7 @@ def _load_round(connection: Connection, study: int, index: int, data: Any, where
 
 
 def _load_run(connection: Connection, study: int, round_ids: list[int], data: Any, where: str) -> None:
-    # earlier exports lack fields that were added since: waiting for trials, the length of leases, policies
+    # earlier exports lack newer fields: waiting for trials, the length of leases, policies
     later = dict.fromkeys(("trained", "lease_seconds", "policy"))
     run = checked({**later, **data} if isinstance(data, Mapping) else data, WHOLE_RUN, where)
     spec: RunSpec = run["spec"]
@@ -203,7 +203,7 @@ def _part(part: str, data: Any, checks: Mapping[str, Check], where: str) -> Valu
 
 
 def _measured(part: str, row: Values) -> Values:
-    """Trials and scores pass through the same value classes as elsewhere, and so through their checks."""
+    """Trials and scores of a run, checked by their value classes."""
     if part == "trials":
         trial = Trial(row["key"], row["score"], tuple(row["factor"]), row["setting"], row["note"])
         return {**trial_values(trial), "created": row["created"], "attempt": row["attempt"]}
@@ -234,7 +234,7 @@ def _places(connection: Connection, study: int) -> dict[int, list[Values]]:
 
 
 def _evaluations(connection: Connection, study: int) -> list[Values]:
-    """Evaluations with their queues, the entries under the trial they are about."""
+    """Evaluations with their queues; each trial holds its entries."""
     here = select(evaluations.c.id).where(evaluations.c.study_id == study)
     said: dict[int, list[Values]] = {}
     for row in connection.execute(select(entries).where(entries.c.evaluation_id.in_(here)).order_by(entries.c.id)):

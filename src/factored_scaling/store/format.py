@@ -1,4 +1,4 @@
-"""What an export holds, field by field: each check takes what stands there and gives what the table keeps."""
+"""Fields of an export. Each check converts a value of the export into the value of the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Check = Callable[[Any], Any]
 
 
 def checked(data: Any, checks: Mapping[str, Check], where: str) -> Values:
-    """The fields of `data` as the table keeps them; other fields than those of `checks` are an error."""
+    """The fields of `data` as values of the table; fields that are not in `checks` are an error."""
     if not isinstance(data, Mapping) or set(data) != set(checks):
         raise InvalidInput(f"expected the fields {', '.join(checks)}", where=where, hint="make it with `fsc export`")
     values: Values = {}

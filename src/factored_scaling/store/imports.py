@@ -1,4 +1,4 @@
-"""Files of measured means: matched with the study's runs and taken in whole, in one transaction."""
+"""Import files of measured means: match them with the study's runs and store them in one transaction."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from factored_scaling.store.rows import RunRow
 from factored_scaling.store.schema import rounds, scores
 from factored_scaling.store.schema import runs as runs_table
 
-# From the study's runs, and by their ids measurements and counts of trials, to the runs that a file is about and what
-# is new of each.
+# Maps the study's runs, with their measurements and numbers of trials by id, to the runs in a file and the new
+# measurements of each.
 Match = Callable[
     [list[RunRow], dict[int, list[Measurement]], dict[int, list[Tally]]],
     Sequence[tuple[PlannedRun | RunRow, Sequence[Measurement]]],
@@ -23,17 +23,17 @@ Match = Callable[
 
 
 def take_in(connection: Connection, now: float, study: int, index: int, match: Match) -> int:
-    """Take in a file of means: `match` names the runs it is about and what is new, and these runs are done.
+    """Import a file of means: store the new measurements that `match` returns and finish their runs.
 
-    It is called with the study's runs, measurements and trials as this transaction sees them. Returns how many
-    measurements were new. Fails when round `index` is not the latest any more.
+    `match` is called with the study's runs, measurements and trials as this transaction sees them. Returns the number
+    of new measurements. Fails when round `index` is no longer the latest.
     """
     studies.require(connection, study, lock=True)
     latest = connection.execute(select(func.max(rounds.c.number)).where(rounds.c.study_id == study)).scalar_one()
     if latest != index:
         raise InvalidInput("the study was extended meanwhile", hint="import the file again")
     own = select(runs_table.c.id).where(runs_table.c.study_id == study).order_by(runs_table.c.id)
-    connection.execute(own.with_for_update()).all()  # what is matched stays as it is until the end
+    connection.execute(own.with_for_update()).all()  # keeps the matched runs unchanged until the end
     known = results.scores_of_study(connection, study), results.tallies(connection, study)
     matched = match(runs.of_study(connection, study), *known)
     ids = runs.add(connection, now, study, index, [run for run, _ in matched])

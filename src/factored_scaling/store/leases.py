@@ -1,14 +1,14 @@
-"""Who works on which run. A run is pending, then running under a lease, then done or failed.
+"""Leases: which worker works on which run. A run is pending, then running under a lease, then done or failed.
 
-In between it may wait, trained, for people to measure it: no worker takes it then. Where some workers train and others
+A run may also be trained: it waits for people to measure it, and no worker takes it. If some workers train and others
 evaluate, a pending run whose policy has a name waits for one that evaluates.
 
-A lease is a promise to report back in time. Its token is the number of the attempt: once somebody else has taken the
-run over, the number has moved on, and whatever the late worker still says is refused. A worker that is late but was not
-replaced keeps its run: nothing is gained by throwing its work away.
+A lease must be extended in time. Its token is the number of the attempt: after another worker has taken the run over,
+the number is higher, and all calls of the late worker are refused. A late worker that was not replaced keeps its run,
+because its work is still useful.
 
-Clocks are set back now and then. A lease never ends later than its length from now, so one that ends much later was
-granted before the clock was set back, and is over: a dead worker's run would be blocked for as long as that.
+A lease never ends later than its length from now. One that ends much later was granted before the clock was set back
+and counts as over; otherwise a dead worker's run would be blocked for that time.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def take(
     run_id: int | None,
     stage: Stage | None,
 ) -> int | None:
-    """Take the first run that nobody works on, of the latest round that has one; returns its id, or None.
+    """Lease the first free run of the latest round that has one; returns its id, or None.
 
-    With a `stage`, one that waits for it.
+    With a `stage`, the run must wait for that stage.
     """
     studies.require(connection, study)
     checked_text(worker, "the worker's name", longest=LONGEST_NAME, empty=False)
@@ -67,7 +67,7 @@ def take(
 
 
 def extend(connection: Connection, now: float, run_id: int, token: int, seconds: float) -> float:
-    """Promise to report back within `seconds` from now; returns the new end of the lease."""
+    """Extend the lease to `seconds` from now; returns its new end."""
     _check_seconds(seconds)
     require_lease(require(connection, run_id, lock=True), token)
     values = {"lease_expires": now + seconds, "lease_seconds": seconds}
@@ -85,14 +85,14 @@ def is_over(
 def end(
     connection: Connection, now: float, run_id: int, token: int | None, outcome: Outcome, error: str | None = None
 ) -> None:
-    """Close the attempt. Without a token a person decides, and the worker that holds the run loses it."""
+    """End the attempt. Without a token a person ends it, and the worker that holds the run loses it."""
     row = require(connection, run_id, lock=True)
     if token is not None and token != row.attempts:
         raise lost(row)
     if row.state == "done":
         if outcome == "done":
-            return  # sent twice, because the first answer did not arrive
-        raise InvalidInput(f"run {run_id} is done and stays so", hint="a new seed is a new run")
+            return  # a repeated call, because the first answer did not arrive
+        raise InvalidInput(f"run {run_id} is already done", hint="a new seed is a new run")
     if token is not None:
         require_lease(row, token)
     if outcome == "released" and row.state != "running":
@@ -118,7 +118,7 @@ def end(
 
 
 def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> None:
-    """End many runs by hand, as `end` does one; those that are done stay as they are."""
+    """End many runs by hand, as `end` does for one; runs that are done stay unchanged."""
     rows: list[Row[Any]] = []
     for part in in_parts(run_ids):
         open_ = and_(runs.c.id.in_(part), runs.c.state != "done")
@@ -138,7 +138,7 @@ def finish_all(connection: Connection, now: float, run_ids: Sequence[int]) -> No
 
 
 def set_trained(connection: Connection, now: float, run_id: int, token: int | None) -> None:
-    """The policy is ready and waits for its trials; the worker's attempt ends here. Sent twice, it counts once."""
+    """Mark the run as trained and end the worker's attempt. Repeated calls count once."""
     row = require(connection, run_id, lock=True)
     if row.trained is not None and row.state == "pending" and token in (None, row.attempts):
         return
@@ -150,7 +150,7 @@ def set_trained(connection: Connection, now: float, run_id: int, token: int | No
 
 
 def retry(connection: Connection, run_id: int) -> None:
-    """Let a failed or trained run be taken again; an error stays in the attempts."""
+    """Make a failed or trained run pending again; its error stays in the attempts."""
     row = require(connection, run_id, lock=True)
     if row.state != "failed" and (row.state != "pending" or row.trained is None):
         raise InvalidInput(f"run {run_id} is {row.state}, only failed or trained runs are tried again")
@@ -159,7 +159,7 @@ def retry(connection: Connection, run_id: int) -> None:
 
 
 def require_lease(row: Row[Any], token: int) -> None:
-    """Fail unless `token` is the lease under which the run is worked on now."""
+    """Fail unless `token` is the run's current lease."""
     if row.state != "running" or row.attempts != token:
         raise lost(row)
 
@@ -171,10 +171,9 @@ def lost(row: Row[Any]) -> LeaseLost:
 
 
 def _free(connection: Connection, now: float, study: int, run_id: int | None, stage: Stage | None) -> Row[Any] | None:
-    """The run to take, locked: `run_id` if it is free, or else the first that is."""
+    """The run to lease, locked: `run_id` if it is free; without it the first free run."""
     asked = {"study": study, "now": now}
-    # A run that somebody else has locked is being taken: not worth waiting for while there is another. (SQLite has no
-    # locks on rows, and one process writes at a time.)
+    # A locked run is being leased by another worker: skip it. (SQLite has no row locks; one process writes at a time.)
     if run_id is None:
         both = [connection.execute(query.with_for_update(skip_locked=True), asked).first() for query in _FREE[stage]]
         found = [row for row in both if row is not None]
@@ -189,19 +188,19 @@ def _free(connection: Connection, now: float, study: int, run_id: int | None, st
 
 
 def _free_queries(stage: Stage | None) -> tuple[Select[Any], Select[Any]]:
-    """The first run that waits, and the first whose lease is over, of those that wait for the stage."""
+    """Queries for the first waiting run and for the first run with an expired lease, both of the stage."""
     names = ("id", "state", "attempts", "worker", "started", "latest_round", "latest_position")
     own = select(*(runs.c[name] for name in names)).where(runs.c.study_id == bindparam("study"))
     if stage is not None:
         own = own.where(runs.c.policy.is_(None) if stage == "train" else runs.c.policy.is_not(None))
-    # what an earlier round left undone can wait
+    # unfinished runs of earlier rounds come later
     first = own.order_by(runs.c.latest_round.desc(), runs.c.latest_position).limit(1)
     over = is_over(runs.c.lease_expires, runs.c.lease_seconds, bindparam("now"))
-    # the words of the indexes, so that the databases see that these answer the question
+    # the same words as in the indexes, so that the databases use them
     return first.where(text(WAITING)), first.where(text(RUNNING), over)
 
 
-# made once: that takes longer than to answer them
+# built once: building takes longer than running them
 _STAGES: tuple[Stage | None, ...] = (None, "train", "evaluate")
 _FREE = {stage: _free_queries(stage) for stage in _STAGES}
 

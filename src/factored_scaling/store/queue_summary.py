@@ -1,4 +1,4 @@
-"""How far an evaluation is, counted in the database: every score that somebody sends is answered with it."""
+"""Progress of an evaluation, counted in the database because every recorded score is answered with it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _CURRENT = select(queue).where(HERE, OWN, CLAIMED).order_by(queue.c.position).li
 
 
 def summary(connection: Connection, now: float, evaluation: int, operator: str, recent: int) -> QueueSummary:
-    """How far the evaluation is, and which trials the operator had last and has now.
+    """Progress of the evaluation, with the operator's last and current trial.
 
-    With the moments at which the `recent` latest trials were scored or left out.
+    It includes the times at which the `recent` latest trials were scored or skipped.
     """
     closed = queues.one(connection, evaluation).closed is not None
     asked = {"evaluation": evaluation, "operator": operator, "now": now}

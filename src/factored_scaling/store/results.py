@@ -1,4 +1,4 @@
-"""What was measured: single trials, and scores that arrive as means. Rows are added and never change."""
+"""Results of runs: single trials, and scores that arrive as means. Rows are added and never change."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def append_trials(
     policy: str | None = None,
 ) -> int:
     """Store the trials whose keys are new; returns how many."""
-    wanted = _by_name((trial_values(trial) for trial in given), ("key",))
+    by_name = _by_name((trial_values(trial) for trial in given), ("key",))
     run = _held(connection, run_id, token)
     if policy is not None:
         _name_policy(connection, run, token, policy)
-    keys = [key for (key,) in wanted]
+    keys = [key for (key,) in by_name]
     known: list[Row[Any]] = []
     for part in in_parts(keys):
         some = trials.c.key.in_(part)
         known += connection.execute(select(trials).where(trials.c.run_id == run_id, some)).all()
     hint = _CORRECTION if token is None or policy is not None else _CORRECTION + _ANEW
-    new = _new_only(wanted, known, ("key",), run_id, hint)
+    new = _new_only(by_name, known, ("key",), run_id, hint)
     if new and run.state == "done":
         raise InvalidInput(f"run {run_id} is done and takes no more trials", hint="a new seed is a new run")
     return _insert(connection, trials, [{**values, "attempt": token} for values in new], run_id, now)
@@ -52,12 +52,12 @@ def append_scores(
 ) -> int:
     """Store the measurements whose factor and source are new; returns how many."""
     name = ("factor", "source")
-    wanted = _by_name((score_values(measurement) for measurement in given), name)
+    by_name = _by_name((score_values(measurement) for measurement in given), name)
     run = _held(connection, run_id, token)
     known = connection.execute(select(scores).where(scores.c.run_id == run_id)).all()
-    new = _new_only(wanted, known, name, run_id, _CORRECTION)
+    new = _new_only(by_name, known, name, run_id, _CORRECTION)
     if new and token is not None and run.state == "done":
-        raise lost(run)  # a person ended the run; only a person adds another opinion
+        raise lost(run)  # a person ended the run; only people add further scores
     return _insert(connection, scores, new, run_id, now)
 
 
@@ -68,13 +68,13 @@ def tell(
     given: Iterable[Trial],
     means: Iterable[Measurement],
     token: int | None,
-    kept: Iterable[Document],
+    documents: Iterable[Document],
     waits: bool,
     policy: str | None,
 ) -> int:
     """Store an attempt's outcome and end it; returns how many trials and measurements were new."""
     run = require(connection, run_id)
-    for kind, key, body in kept:  # before the run is locked: everybody locks a study before its runs
+    for kind, key, body in documents:  # before the run: a study is always locked before its runs
         studies.put_document(connection, now, run.study_id, kind, key, body)
     listed, measured, new = list(given), list(means), 0
     if listed or policy is not None:
@@ -91,7 +91,7 @@ def tell(
 def hand_over(connection: Connection, now: float, run_id: int, token: int, policy: str) -> None:
     """Give the run back with its policy trained: leases of the stage "evaluate" take it, those of "train" do not.
 
-    Trials of a policy of another name are removed, as in `append_trials`. Sent twice, it counts once.
+    Trials of a policy of another name are removed, as in `append_trials`. Repeated calls count once.
     """
     run = require(connection, run_id, lock=True)
     if run.state == "pending" and run.policy == policy and run.attempts == token:
@@ -102,7 +102,7 @@ def hand_over(connection: Connection, now: float, run_id: int, token: int, polic
 
 
 def fail(connection: Connection, now: float, run_id: int, token: int | None, error: str, trains_anew: bool) -> None:
-    """End the attempt in an error. With `trains_anew` the run has no policy any more, and no trials of it."""
+    """End the attempt in an error. With `trains_anew`, the run loses its policy and the policy's trials."""
     leases.end(connection, now, run_id, token, "failed", error)
     if trains_anew:
         _forget_trials(connection, run_id)
@@ -120,7 +120,7 @@ def trials_of(connection: Connection, run_id: int) -> list[Trial]:
 
 
 def tallies(connection: Connection, study: int, run_ids: Sequence[int] | None = None) -> dict[int, list[Tally]]:
-    """How many trials had each score, by run id: of every run of the study that has any, or of some runs.
+    """The number of trials with each score, by run id: for all runs of the study with trials, or for some runs.
 
     In order of first appearance.
     """
@@ -146,14 +146,14 @@ def scores_of(connection: Connection, run_id: int) -> list[Measurement]:
 def scores_of_study(
     connection: Connection, study: int, run_ids: Sequence[int] | None = None
 ) -> dict[int, list[Measurement]]:
-    """The measurements of every run of the study that has any, or of some runs, by run id."""
+    """Measurements by run id: for all runs of the study with measurements, or for some runs."""
     studies.require(connection, study)
     rows = rows_by_run(connection, study, scores, run_ids)
     return {run_id: [_measurement(row) for row in mine] for run_id, mine in rows.items()}
 
 
 def counts(connection: Connection, study: int) -> tuple[int, int]:
-    """How many trials, and how many measurements that are means, all runs of the study have together."""
+    """The numbers of trials and of means that all runs of the study have together."""
     own = select(runs.c.id).where(runs.c.study_id == study)
     found = [
         connection.execute(select(func.count()).where(table.c.run_id.in_(own))).scalar_one()
@@ -171,7 +171,7 @@ def _held(connection: Connection, run_id: int, token: int | None) -> Row[Any]:
 
 
 def _name_policy(connection: Connection, run: Row[Any], token: int | None, policy: str) -> None:
-    """Say which policy the run's trials are of; what workers recorded of another one is removed."""
+    """Set the policy of the run's trials; trials that workers recorded of another policy are removed."""
     checked_text(policy, "a policy's name", longest=LONGEST_NAME, empty=False)
     if token is None:
         hint = "ask for the run first, or leave the policy out"
@@ -184,25 +184,25 @@ def _name_policy(connection: Connection, run: Row[Any], token: int | None, polic
 
 
 def _forget_trials(connection: Connection, run_id: int) -> None:
-    """Remove the trials that workers recorded; those by hand stay."""
+    """Remove the trials that workers recorded; trials entered by hand stay."""
     connection.execute(delete(trials).where(trials.c.run_id == run_id, trials.c.attempt.is_not(None)))
 
 
 def _by_name(given: Iterable[_Values], name: Sequence[str]) -> dict[tuple[str, ...], _Values]:
-    """The values by name, each once; one name with different contents is an error."""
-    wanted: dict[tuple[str, ...], _Values] = {}
+    """The values by name; different values under one name are an error."""
+    by_name: dict[tuple[str, ...], _Values] = {}
     for values in given:
         label = tuple(values[part] for part in name)
-        if wanted.setdefault(label, values) != values:
+        if by_name.setdefault(label, values) != values:
             raise InvalidInput(f"{_label(label)} is given twice with different contents")
-    return wanted
+    return by_name
 
 
 def _new_only(
-    wanted: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int, hint: str
+    by_name: dict[tuple[str, ...], _Values], known: Sequence[Row[Any]], name: Sequence[str], run_id: int, hint: str
 ) -> list[_Values]:
-    """The values that are not stored yet; stored ones must be equal to those given."""
-    new = dict(wanted)
+    """The values that are not stored yet. Values that are stored must be equal."""
+    new = dict(by_name)
     for row in known:
         stored = row._mapping
         label = tuple(stored[part] for part in name)
@@ -233,7 +233,7 @@ def _label(label: tuple[str, ...]) -> str:
 
 
 def trial_values(trial: Trial) -> _Values:
-    """The trial as its table keeps it, checked."""
+    """The checked trial as values of its table."""
     return {
         "key": checked_text(trial.key, "a trial's key", longest=LONGEST_NAME),
         "score": float(trial.score),
@@ -244,7 +244,7 @@ def trial_values(trial: Trial) -> _Values:
 
 
 def score_values(measurement: Measurement) -> _Values:
-    """The measurement as its table keeps it, checked."""
+    """The checked measurement as values of its table."""
     return {
         "factor": _factor_text(tuple(measurement.factor)),
         "source": checked_text(measurement.source, "a score's source", longest=LONGEST_NAME),

@@ -1,4 +1,4 @@
-"""What the store gives back: frozen values, snapshots of the moment they were read."""
+"""Values that the store returns: frozen snapshots of the moment they were read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from factored_scaling.errors import InvalidInput
 # "trained" is kept as pending with the moment at which training was over
 State = Literal["pending", "running", "trained", "done", "failed"]
 Outcome = Literal["done", "failed", "released", "lost"]
-# what a run that is not finished waits for: a policy, or trials of the policy that a worker trained
+# the stage that an unfinished run waits for
 Stage = Literal["train", "evaluate"]
 QueueState = Literal["open", "scored", "skipped"]
 EntryKind = Literal["score", "skip", "undo", "note"]
@@ -36,7 +36,7 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class RoundRow:
-    """One round of the study. `recommendation` is the one that was followed to get here (None in round 0)."""
+    """One round of the study. `recommendation` led to this round (None in round 0)."""
 
     index: int
     spec: StudySpec
@@ -47,7 +47,7 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class RunOutline:
-    """How far a run is, as it stood when it was read. Times are seconds since 1970."""
+    """The state of a run when it was read. Times are seconds since 1970."""
 
     id: int
     state: State
@@ -64,20 +64,20 @@ class RunOutline:
 
 @dataclass(frozen=True, slots=True)
 class RunRow(RunOutline):
-    """A run without the list of episodes it is trained on, which is long; `Store.run` reads one whole."""
+    """A run without its list of episodes, which is long; `Store.run` returns a run with it."""
 
     digest: str
     seed: int
     # `task`, `policy` and `evaluation` of its spec
     settings: dict[str, Any]
-    # demos per factor, as the newest of its rounds (or the round asked for) counts them
+    # demos per factor in its newest round (or the requested round)
     demos: dict[str, int]
-    # its place in the first of its rounds (or in the round asked for)
+    # its position in its first round (or the requested round)
     position: int
     worker: str | None
-    # how often it was taken so far
+    # attempts so far
     attempts: int
-    # why it failed, while it is failed; earlier errors are in the attempts
+    # the error of a failed run; earlier errors are in the attempts
     error: str | None
     # trials recorded so far, and their mean
     trials: int
@@ -88,13 +88,13 @@ class RunRow(RunOutline):
 
     @property
     def lease_token(self) -> int:
-        """Proves that one holds this lease and not an earlier one: the number of the attempt."""
+        """The number of the attempt; it identifies the current lease."""
         return self.attempts
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRun(RunRow):
-    """A run with all that it is trained on."""
+    """A run with its list of episodes."""
 
     spec: RunSpec
 
@@ -113,7 +113,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """A JSON document kept with a study."""
+    """A JSON document stored with a study."""
 
     kind: str
     key: str
@@ -123,7 +123,7 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRow:
-    """Trials that people score. After `closed` nothing about them changes any more."""
+    """Trials that people score. They do not change after `closed`."""
 
     id: int
     number: int
@@ -135,7 +135,7 @@ class EvaluationRow:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTrial:
-    """One trial of the queue as it stood when it was read. `run_id` is what operators must not see."""
+    """One trial of the queue when it was read. Operators must not see `run_id`."""
 
     code: str
     position: int
@@ -144,16 +144,16 @@ class QueuedTrial:
     condition: Condition
     repeat: int
     state: QueueState
-    # who claimed it last, or scored or left it out
+    # who claimed, scored or skipped it last
     operator: str | None
     # whether the operator has it now
     claimed: bool
     # while it is scored
     score: float | None = None
     ending: str = ""
-    # remarks with the score or reason, and later ones
+    # all notes
     notes: tuple[str, ...] = ()
-    # when it was scored or left out
+    # when it was scored or skipped
     told: float | None = None
     # whether its last score or skip was undone, and the notes of that, for the operator who undid it
     undone: bool = False
@@ -161,7 +161,7 @@ class QueuedTrial:
 
     @property
     def trial(self) -> Trial:
-        """The scored trial as results keep it."""
+        """The scored trial as a result."""
         assert self.score is not None
         note = "; ".join(part for part in (self.ending, *self.notes) if part)
         return Trial(self.code, self.score, self.condition.factor, self.condition.setting, note)
@@ -169,7 +169,7 @@ class QueuedTrial:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """How far an evaluation is, and what one operator has to do with it."""
+    """Progress of an evaluation, in total and for one operator."""
 
     closed: bool
     # trials by their state; `claimed` are those of the open ones that somebody is running
@@ -177,11 +177,11 @@ class QueueSummary:
     scored: int
     skipped: int
     claimed: int
-    # how many trials had each score
+    # number of trials with each score
     levels: dict[float, int]
-    # when the latest trials were scored or left out, newest first
+    # when the latest trials were scored or skipped, newest first
     recent: tuple[float, ...]
-    # how many trials the operator scored, the last that they scored or left out, and the one that they have now
+    # number of trials that the operator scored, their last scored or skipped trial, and their current one
     mine: int
     last: QueuedTrial | None
     current: QueuedTrial | None
@@ -189,7 +189,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What somebody says about a queued trial. `token` is the sender's name for it: sent twice, it counts once."""
+    """A score, skip, undo or note for a queued trial. Entries with the same `token` count once."""
 
     kind: EntryKind
     token: str
@@ -201,7 +201,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """An entry as it is kept."""
+    """A stored entry."""
 
     code: str
     entry: Entry
@@ -209,7 +209,7 @@ class EntryRow:
 
 
 def to_json(value: object, what: str) -> str:
-    """Plain data as JSON text; refuses what would not come back equal."""
+    """Plain data as JSON text; an error if reading it back would not give equal data."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
@@ -218,7 +218,7 @@ def to_json(value: object, what: str) -> str:
 
 
 def checked_text(value: object, what: str, *, longest: int | None = None, empty: bool = True) -> str:
-    """`value` if both databases can keep it as text: no NUL, valid Unicode, not longer than `longest`."""
+    """`value` if both databases can store it as text: no NUL, valid Unicode, at most `longest` characters."""
     if not isinstance(value, str):
         raise InvalidInput(f"{what} must be a text, not {value!r}")
     if not value and not empty:

@@ -39,10 +39,9 @@ _VALUES_PER_QUERY = 500  # databases limit how many values one statement may nam
 def add(
     connection: Connection, now: float, study: int, index: int, planned: Sequence[PlannedRun | RunRow]
 ) -> list[int]:
-    """Place runs in a round, after those already there; returns their ids in the order given.
+    """Append runs to a round; returns their ids in the given order.
 
-    A run that the study knows already, from this round or an earlier one, is not added twice: it keeps its state and
-    its results.
+    A run that the study already has, in this round or an earlier one, keeps its state and results.
     """
     studies.require(connection, study, lock=True)
     round_id = studies.round_id(connection, study, index)
@@ -69,10 +68,9 @@ def add(
 
 
 def withdraw(connection: Connection, _now: float, study: int, index: int, digests: Collection[str]) -> list[int]:
-    """Take back runs that a round planned; returns the ids of those that are gone.
+    """Remove planned runs from a round; returns the ids of the removed runs.
 
-    A run that somebody works on, that is trained, has a result or waits in a queue stays, and so does one that another
-    round has too.
+    Runs stay that are running or trained, have results, wait in a queue or belong to another round.
     """
     studies.require(connection, study, lock=True)
     here = studies.round_id(connection, study, index)
@@ -94,7 +92,7 @@ def withdraw(connection: Connection, _now: float, study: int, index: int, digest
 
 
 def of_study(connection: Connection, study: int, index: int | None = None) -> list[RunRow]:
-    """The study's runs, or those of one round, in the order to train them, all as of one moment."""
+    """The study's runs, or those of one round, in the order to train them, from one snapshot."""
     if index is None:
         studies.require(connection, study)
         return read(connection, runs.c.study_id == study)
@@ -110,7 +108,7 @@ def some(connection: Connection, run_ids: Sequence[int]) -> list[RunRow]:
 
 
 def outline(connection: Connection, study: int) -> list[RunOutline]:
-    """How far every run of the study is, in the order to train them: quick, whatever was measured."""
+    """The state of every run of the study, in the order to train them. Fast, because it reads no results."""
     studies.require(connection, study)
     columns = [runs.c[name] for name in ("id", "state", "lease_expires", "started", "finished", "trained", "policy")]
     query = (
@@ -128,7 +126,7 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
 
 
 def specs(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunSpec]:
-    """What the runs of these ids that exist are trained on, in the order of the ids."""
+    """The specifications of the existing runs with these ids, in the order of the ids."""
     found: dict[int, str] = {}
     for chunk in in_parts(run_ids):
         rows = connection.execute(select(runs.c.id, runs.c.spec).where(runs.c.id.in_(chunk)))
@@ -152,7 +150,7 @@ def digests(connection: Connection, study: int, index: int) -> set[str]:
 
 
 def find(connection: Connection, study: int, reference: str) -> list[int]:
-    """Ids of the study's runs that are meant by an id, or by four or more characters that a digest begins with."""
+    """Ids of the study's runs that match an id, or the first four or more characters of a digest."""
     own = select(runs.c.id).where(runs.c.study_id == study)
     if reference.isascii() and reference.isdigit() and len(reference) < 10:
         found = connection.execute(own.where(runs.c.id == int(reference))).scalars().all()
@@ -193,7 +191,7 @@ def _query(condition: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-_ONE = _query(runs.c.id == bindparam("run"))  # made once: that takes longer than to answer it
+_ONE = _query(runs.c.id == bindparam("run"))  # built once: building takes longer than running it
 
 
 def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
@@ -205,7 +203,7 @@ def _rows(found: Iterable[Row[Any]], index: int | None) -> list[RunRow]:
 
 
 def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
-    """Who made the last attempt that is over at each of these runs, where it was a worker."""
+    """The worker of the last finished attempt at each of these runs, if it had one."""
     found: dict[int, str] = {}
     for chunk in in_parts(run_ids):
         query = select(attempts.c.run_id, attempts.c.worker).where(attempts.c.run_id.in_(chunk))
@@ -215,9 +213,9 @@ def last_workers(connection: Connection, run_ids: Sequence[int]) -> dict[int, st
 
 
 def earlier_work(connection: Connection, study: int) -> dict[int, float]:
-    """Seconds that workers spent on runs before the attempt whose start the run's row names, by run id.
+    """Seconds that workers spent on runs before the latest attempt, by run id.
 
-    For a pending run that one included. Attempts that failed do not count.
+    For a pending run, the latest attempt counts too. Failed attempts do not count.
     """
     waits = and_(runs.c.state == "pending", runs.c.trained.is_(None))
     query = (
@@ -231,7 +229,7 @@ def earlier_work(connection: Connection, study: int) -> dict[int, float]:
 
 
 def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
-    """How the run's attempts so far ended, oldest first; the one under way is not among them."""
+    """The run's finished attempts, oldest first."""
     require(connection, run_id)
     query = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.number)
     return [
@@ -243,7 +241,7 @@ def attempts_of(connection: Connection, run_id: int) -> list[AttemptRow]:
 def rows_by_run(
     connection: Connection, study: int, table: Table, run_ids: Sequence[int] | None = None
 ) -> dict[int, list[Row[Any]]]:
-    """The rows of a table that belong to runs of the study, or to some runs, by run id, oldest first."""
+    """Rows of a table by run id, oldest first: for all runs of the study, or for some runs."""
     found: dict[int, list[Row[Any]]] = {}
     for ids in [select(runs.c.id).where(runs.c.study_id == study)] if run_ids is None else in_parts(run_ids):
         for row in connection.execute(select(table).where(table.c.run_id.in_(ids)).order_by(table.c.id)):
@@ -275,12 +273,12 @@ def _ids_by_digest(connection: Connection, study: int) -> dict[str, int]:
     return {row.digest: row.id for row in connection.execute(query)}
 
 
-def _positions(connection: Connection, round_id: int, wanted: Iterable[tuple[int | None, str]]) -> dict[str, int]:
-    """Where in the round the runs go that are not in it yet, by digest: after those that are."""
+def _positions(connection: Connection, round_id: int, members: Iterable[tuple[int | None, str]]) -> dict[str, int]:
+    """Positions by digest for runs that are not in the round yet: after the existing ones."""
     query = select(placements.c.run_id, placements.c.position).where(placements.c.round_id == round_id)
     placed = {row.run_id: row.position for row in connection.execute(query)}
     following = max(placed.values(), default=-1) + 1
-    return {digest: following + n for n, digest in enumerate(d for id_, d in wanted if id_ not in placed)}
+    return {digest: following + n for n, digest in enumerate(d for id_, d in members if id_ not in placed)}
 
 
 def _new_run(now: float, study: int, index: int, position: int, run: PlannedRun) -> dict[str, Any]:
@@ -290,7 +288,7 @@ def _new_run(now: float, study: int, index: int, position: int, run: PlannedRun)
 
 
 def spec_values(spec: RunSpec, latest_round: int, latest_position: int) -> dict[str, Any]:
-    """What the table keeps of a run's spec and of its place in the latest of its rounds."""
+    """Values of the table for a run's spec and its position in its latest round."""
     return {
         "digest": spec.digest,
         "spec": to_json(spec.to_mapping(), "a run"),

@@ -43,7 +43,7 @@ rounds = Table(
     Column("id", Integer, primary_key=True),
     Column("study_id", ForeignKey(studies.c.id), nullable=False),
     Column("number", Integer, nullable=False),
-    # JSON is kept as text: both databases then give back exactly what was written, key order included
+    # JSON is stored as text: both databases then return exactly what was written, key order included
     Column("spec", Text, nullable=False),
     Column("dataset", Text, nullable=False),
     Column("collected", Text),
@@ -59,7 +59,7 @@ runs = Table(
     Column("digest", Text, nullable=False),
     Column("spec", Text, nullable=False),
     Column("state", Text, nullable=False),
-    # how often the run was taken; the number of the latest taking is the lease's fencing token
+    # the number of attempts, which is the fencing token of the lease
     Column("attempts", Integer, nullable=False),
     Column("worker", Text),
     Column("lease_expires", Double),
@@ -69,11 +69,11 @@ runs = Table(
     Column("finished", Double),
     # when training was over: a pending run with this set waits for trials, and no worker takes it
     Column("trained", Double),
-    # for how long the lease was granted: one that ends much later is from before the clock was set back
+    # the length of the lease: one that ends much later is from before the clock was set back
     Column("lease_seconds", Double),
     # names the policy that a worker trained: set when it is handed over to evaluators or its trials are recorded
     Column("policy", Text),
-    # of the spec, which lists every episode and is long: what tables of runs need
+    # parts of the spec that tables of runs need; the spec itself is long, because it lists every episode
     Column("seed", Text, nullable=False),
     Column("settings", Text, nullable=False),
     # the latest round that the run belongs to and its place there, which decide who is trained first
@@ -105,7 +105,7 @@ placements = Table(
     Column("demos", Text, nullable=False),
 )
 
-# how every attempt that is over ended; rows are only ever added
+# how finished attempts ended; rows are only added
 attempts = Table(
     "fsc_attempts",
     metadata,
@@ -167,7 +167,7 @@ documents = Table(
     Index("fsc_documents_by_key", "study_id", "kind", "key"),
 )
 
-# trials that people are to run and score; which policy hides behind a label is known here and nowhere else
+# trials that people run and score; only this table knows the policy of a label
 evaluations = Table(
     "fsc_evaluations",
     metadata,
@@ -193,12 +193,12 @@ queue = Table(
     Column("label", Text, nullable=False),
     Column("condition", Text, nullable=False),
     Column("repeat", Integer, nullable=False),
-    # what the entries come to: the latest that is not a note decides
+    # the state that follows from the latest entry that is not a note
     Column("state", Text, nullable=False),
     Column("operator", Text),
     Column("claim_expires", Double),
     Column("claim_seconds", Double),
-    # of the entry that scored it or left it out, while it is scored or left out
+    # of the entry that scored or skipped the trial
     Column("score", Double),
     Column("told", Double),
     UniqueConstraint("evaluation_id", "code"),
@@ -208,7 +208,7 @@ queue = Table(
     Index("fsc_queue_by_told", "evaluation_id", "told"),
 )
 
-# everything that was said about a queued trial; rows are only ever added
+# all entries for a queued trial; rows are only added
 entries = Table(
     "fsc_entries",
     metadata,

@@ -64,13 +64,13 @@ def _writes(
 
 
 class _Moment(threading.local):
-    """The transaction in which a thread reads everything at once, if it does."""
+    """The transaction of `one_moment` in a thread, if there is one."""
 
     connection: Connection | None = None
 
 
 class Store:
-    """Every method is one transaction: it happens as a whole, and what it wrote is on disk when it returns.
+    """Every method is one atomic transaction, which is on disk when the method returns.
 
     Most methods are functions of the other modules, which get the transaction's connection, and the time where they
     need it.
@@ -89,7 +89,7 @@ class Store:
     def open(
         cls, address: str | Path, *, create: bool = True, clock: Clock | None = None, busy_seconds: float = 30.0
     ) -> Store:
-        """Open a path, `sqlite:////full/path.db` or `postgresql://user@host/name`; make it when `create` is set.
+        """Open a path, `sqlite:////full/path.db` or `postgresql://user@host/name`; create it if `create` is set.
 
         `clock` replaces the clock by which leases run out (default: this machine's for SQLite, the server's for
         PostgreSQL). `busy_seconds` is how long to wait for another process that is writing to an SQLite file.
@@ -118,7 +118,7 @@ class Store:
                 named = take_name(partial, path)
             if named:
                 return cls.open(address, create=False), answer
-        store = cls.open(address)  # another process may have made it meanwhile
+        store = cls.open(address)  # another process may have created it meanwhile
         try:
             return store, write(store)
         except BaseException:
@@ -137,7 +137,7 @@ class Store:
 
     @property
     def address(self) -> str:
-        """What opens this store again, its password included: for workers, not for messages."""
+        """The address that opens this store, with its password: for workers, not for messages."""
         return self._database.url.render_as_string(hide_password=False)
 
     @property
@@ -147,19 +147,19 @@ class Store:
 
     @property
     def place(self) -> str:
-        """Where the record lies, for messages: a path, or an address without its password."""
+        """The place of the record, for messages: a path, or an address without its password."""
         return self._database.place
 
     @property
     def read_only(self) -> bool:
-        """Whether the file or its folder may not be written to: what reads works, what writes is an error."""
+        """Whether the file or its folder is read-only. Methods that write then raise an error."""
         return self._database.read_only
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Everything that this thread reads inside the block is as of one moment: one transaction for all of it.
+        """Read everything that this thread reads inside the block from one snapshot, in one transaction.
 
-        Write outside the block: what is written inside is not seen by later reads of the block.
+        Write outside the block: later reads in the block do not see writes.
         """
         if self._moment.connection is not None:
             yield
@@ -212,7 +212,7 @@ class Store:
     ) -> int:
         """Append a round with its runs and return its index.
 
-        With `index`, fail unless that is the next one: nobody came between.
+        With `index`, fail unless it is the next one.
         """
         with self._database.writing() as connection:
             now = self._database.now(connection)
@@ -257,20 +257,20 @@ class Store:
         return self._write(leases.extend, run_id, lease_token, seconds)
 
     def fail(self, run_id: int, lease_token: int | None, error: str, *, trains_anew: bool = False) -> None:
-        """The run failed, for this reason. It stays so until `retry`.
+        """Mark the run as failed for this reason, until `retry`.
 
-        With `trains_anew` its policy is lost: trials that workers recorded of it are removed.
+        With `trains_anew`, its policy and the trials that workers recorded of it are removed.
         """
         self._write(results.fail, run_id, lease_token, error, trains_anew)
 
     def release(self, run_id: int, lease_token: int | None = None) -> None:
-        """Give the run back unfinished, its trials kept: the next worker goes on where this one stopped."""
+        """Release the run unfinished; its trials stay, and the next worker continues from them."""
         self._write(leases.end, run_id, lease_token, "released")
 
     hand_over = _writes(results.hand_over)
 
     def retry(self, run_id: int) -> None:
-        """A failed or trained run becomes pending again; its error stays among the attempts."""
+        """Make a failed or trained run pending again; its error stays in the attempts."""
         with self._database.writing() as connection:
             leases.retry(connection, run_id)
 
@@ -289,8 +289,8 @@ class Store:
     ) -> int:
         """Store the whole outcome of an attempt and end it: the run is done. Returns how many results were new.
 
-        A run that is done has a result, from now or before. With `waits` the run is trained instead, and no worker
-        takes it: it waits for results of people. `documents` are kept with the study. Without a token a person ends
+        A run that is done has at least one result. With `waits` the run becomes trained instead and waits for results
+        of people; no worker takes it. `documents` are stored with the study. Without a token a person ends
         the run, and the worker that holds it loses it. `policy` and repeated calls count as in `append_trials`.
         """
         return self._write(results.tell, run_id, trials, means, lease_token, documents, waits, policy)
@@ -317,7 +317,7 @@ class Store:
         """Store results that are means rather than trials, all or none; returns how many were new.
 
         Factor and source name a measurement, under the rule of `append_trials`. A run that is done still takes them
-        by hand: another source is another opinion, and changes no row.
+        by hand: another source is another measurement and changes no row.
         """
         return self._write(results.append_scores, run_id, scores, lease_token)
 
@@ -343,7 +343,7 @@ class Store:
     # --- documents
 
     def put_document(self, study: int, kind: str, key: str, body: Any) -> None:
-        """Keep plain data with the study; the latest of a kind and key is the one that is read."""
+        """Store plain data with the study; reads return the latest document of a kind and key."""
         self.put_documents(study, [(kind, key, body)])
 
     def put_documents(self, study: int, put: Sequence[Document], *, fresh: bool = False) -> None:
@@ -377,7 +377,7 @@ class Store:
     ) -> int:
         """Recreate a dumped study, under `name` or, when its own name is taken, the first free of name-2, name-3, …
 
-        `check` is called with the data when every part is known to be well formed; if it raises, nothing is kept.
+        `check` is called with the data when every part is well formed; if it raises, nothing is stored.
         """
         with self._database.writing() as connection:
             return exchange.load(connection, data, name, check)

@@ -1,4 +1,4 @@
-"""Studies, their rounds, and the JSON documents kept with them."""
+"""Studies, their rounds, and the JSON documents stored with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def create(connection: Connection, now: float, name: str) -> int:
         raise taken
     try:
         added = connection.execute(insert(studies).values(name=name, created=now).returning(studies.c.id))
-    except IntegrityError:  # another process created it between the reading and the writing
+    except IntegrityError:  # another process created it after the read
         raise taken from None
     return int(added.scalar_one())
 
@@ -109,7 +109,7 @@ def round_id(connection: Connection, study: int, index: int) -> int:
 
 
 def put_document(connection: Connection, now: float, study: int, kind: str, key: str, body: Any) -> None:
-    """Append a document; earlier ones of the same kind and key stay, but are no longer read."""
+    """Append a document; it replaces earlier ones of the same kind and key for reads."""
     require(connection, study)
     connection.execute(
         insert(documents).values(

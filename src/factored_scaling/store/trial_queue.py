@@ -1,7 +1,7 @@
-"""Trials that people score: who runs which, what was said about each, and how it becomes a result.
+"""Trials that people score: claims, entries, and their conversion into results.
 
-Every change locks its evaluation first, so changes to one queue happen one after another, on both databases. What was
-said stays; the state of a trial is what the latest entry that is not a note comes to.
+Every change locks its evaluation first, so that changes to one queue are serialised on both databases. Entries are
+never removed; the state of a trial follows from its latest entry that is not a note.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from factored_scaling.store.schema import entries, evaluations, queue, runs
 
 LONGEST_NOTE = 2000
 _AFTER: dict[EntryKind, QueueState] = {"score": "scored", "skip": "skipped", "undo": "open"}
-# What every score asks, made once: that takes longer than to answer it.
+# Queries of every score, built once: building takes longer than running them.
 HERE = queue.c.evaluation_id == bindparam("evaluation")
 OWN = queue.c.operator == bindparam("operator")
 OVER = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, bindparam("now"))
@@ -62,7 +62,7 @@ def add(
     step_limit: int | None,
     seed: int,
 ) -> int:
-    """Queue trials for people to score; they name their policies by place in `run_ids`. Returns the id."""
+    """Queue trials for people to score; they name their policies by index in `run_ids`. Returns the id."""
     studies.require(connection, study, lock=True)
     mine = set(connection.execute(select(runs.c.id).where(runs.c.study_id == study)).scalars())
     for run_id in run_ids:
@@ -115,15 +115,15 @@ def read(
     """The evaluation's trials, or those that meet `condition`, in the order to run them, all as of one moment."""
     _require(connection, evaluation)
     chosen = queue.c.evaluation_id == evaluation
-    wanted = chosen if condition is None else and_(chosen, condition)
-    rows = connection.execute(select(queue).where(wanted).order_by(queue.c.position)).all()
-    return with_entries(connection, now, rows, select(queue.c.id).where(wanted))
+    conditions = chosen if condition is None else and_(chosen, condition)
+    rows = connection.execute(select(queue).where(conditions).order_by(queue.c.position)).all()
+    return with_entries(connection, now, rows, select(queue.c.id).where(conditions))
 
 
 def with_entries(
     connection: Connection, now: float, rows: Sequence[Row[Any]], ids: Select[Any] | Sequence[int]
 ) -> list[QueuedTrial]:
-    """The trials of these rows, whose ids are `ids`, with what was said about them."""
+    """The trials of these rows, whose ids are `ids`, with their entries."""
     said: dict[int, list[Row[Any]]] = {}
     query = select(entries).where(entries.c.queue_id.in_(ids)).order_by(entries.c.id)
     for row in connection.execute(query):
@@ -138,7 +138,7 @@ def of_code(connection: Connection, now: float, evaluation: int, code: str) -> Q
 
 
 def history(connection: Connection, evaluation: int) -> list[EntryRow]:
-    """Everything that was said about the trials, oldest first, what was undone included."""
+    """All entries for the trials, oldest first, including undone ones."""
     _require(connection, evaluation)
     query = (
         select(entries, queue.c.code)
@@ -150,7 +150,7 @@ def history(connection: Connection, evaluation: int) -> list[EntryRow]:
 
 
 def claim(connection: Connection, now: float, evaluation: int, operator: str, seconds: float) -> QueuedTrial | None:
-    """The trial the operator has, or the first that nobody has, claimed for `seconds`; None when none is left."""
+    """The operator's trial, or else the first free one, claimed for `seconds`; None when none is left."""
     checked_text(operator, "the operator's name", longest=LONGEST_NAME, empty=False)
     if not (math.isfinite(seconds) and seconds > 0):
         raise InvalidInput(f"a claim must last a number of seconds above 0, not {seconds!r}")
@@ -170,7 +170,7 @@ def _claim_next(connection: Connection, now: float, evaluation: int, operator: s
 
 
 def unclaim(connection: Connection, now: float, evaluation: int, operator: str) -> int:
-    """Give back what the operator claimed and did not score; returns how many trials that was."""
+    """Release the operator's claims; returns the number of released trials."""
     _require(connection, evaluation, lock=True)
     held = and_(queue.c.evaluation_id == evaluation, queue.c.state == "open", queue.c.operator == operator)
     over = leases.is_over(queue.c.claim_expires, queue.c.claim_seconds, now)
@@ -188,11 +188,11 @@ def tell(
     claim_seconds: float = 60.0,
     next_for: str | None = None,
 ) -> int:
-    """Store what was said about trials, by their codes, all or none; returns how many entries were new.
+    """Store entries for trials, by their codes, all or none; returns the number of new entries.
 
-    An entry whose token is known counts once. TrialTaken when a trial is not open to it: scored already, or run by
-    somebody else now. A trial that is undone is claimed for who undid it. In the same transaction the operator
-    `next_for` claims their next trial.
+    Entries with the same token count once. Raises TrialTaken if a trial is already scored or run by somebody else.
+    An undone trial is claimed for the operator who undid it. In the same transaction, the operator `next_for` claims
+    their next trial.
     """
     header = _require(connection, evaluation, lock=True)
     rubric = Rubric.from_mapping(json.loads(header.rubric))
@@ -219,10 +219,10 @@ def tell(
 
 
 def close(connection: Connection, now: float, evaluation: int, early: bool = False) -> int:
-    """Append the scores to the runs as trials and finish these; returns how many were new. Closed, it stays so.
+    """Append the scores to the runs as trials and finish these; returns how many were new. This is final.
 
-    With `early`, trials that nobody scored are left out, and so are scores of a run that was finished otherwise
-    meanwhile; runs without any score stay as they are, also when nothing at all was scored.
+    With `early`, trials without a score are left out, and so are scores of runs that were finished otherwise. Runs
+    without any score stay unchanged.
     """
     header = _require(connection, evaluation, lock=True)
     if header.closed is not None:
@@ -236,7 +236,7 @@ def close(connection: Connection, now: float, evaluation: int, early: bool = Fal
     if not by_run and not early:
         hint = "closed early, the queue is dropped and another can be made"
         raise InvalidInput("every trial was left out", where=f"evaluation {header.number}", hint=hint)
-    # in the order in which an import locks them, so that neither waits for the other
+    # in the same order as an import, which prevents a deadlock
     by_run = dict(sorted(by_run.items()))
     done = [run_id for run_id in by_run if require_run(connection, run_id, lock=True).state == "done"]
     if done and not early:
@@ -254,7 +254,7 @@ def close(connection: Connection, now: float, evaluation: int, early: bool = Fal
 
 
 def unsettled(connection: Connection, now: float, study: int) -> dict[int, list[Trial]]:
-    """What is scored in evaluations that are not closed yet, by run id."""
+    """Scored trials of open evaluations, by run id."""
     found: dict[int, list[Trial]] = {}
     for evaluation in of_study(connection, study):
         if evaluation.closed is None:
@@ -317,12 +317,12 @@ def _require_state(row: Row[Any], entry: Entry, now: float) -> None:
 
 
 def _claimed(row: Row[Any], now: float) -> bool:
-    """Whether the claim holds; one that ends much later than its length from now is older than the clock says."""
+    """Whether the claim is valid; one that ends much too late is from before the clock was set back."""
     return row.claim_expires is not None and now < row.claim_expires <= now + 2 * row.claim_seconds
 
 
 def _known(connection: Connection, evaluation: int, trial: Row[Any], values: dict[str, Any]) -> bool:
-    """Whether this was said before under the same token; a token for something else is an error."""
+    """Whether the entry is already stored under its token; a different entry under it is an error."""
     row = connection.execute(_BY_TOKEN, {"evaluation": evaluation, "token": values["token"]}).first()
     if row is None:
         return False
@@ -359,7 +359,7 @@ def _entry(row: Row[Any]) -> Entry:
 def _queued(row: Row[Any], said: Sequence[Row[Any]], now: float) -> QueuedTrial:
     deciding = [entry for entry in said if entry.kind != "note"]
     last = deciding[-1] if deciding and row.state != "open" else None
-    # remarks made about a rollout that was undone go with it; who undid it gets them back as a draft
+    # notes of an undone rollout are removed with it; the operator who undid it gets them back as a draft
     undos = [entry.id for entry in said if entry.kind == "undo"]
     since, earlier = (undos[-1] if undos else -1), (undos[-2] if len(undos) > 1 else -1)
     notes = tuple(entry.note for entry in said if entry.note and entry.id > since)

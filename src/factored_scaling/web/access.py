@@ -24,8 +24,8 @@ COOKIE_DAYS = 30
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 READING = ("GET", "HEAD")
 
-# Everything comes from this server and nothing is written inside the page: a note that holds markup stays text, and
-# a page that somebody else makes can neither frame this one nor read from it.
+# All content comes from this server and none is inline: markup in a note stays text, and pages of others can neither
+# frame this page nor read from it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -110,10 +110,10 @@ class Guard:
     def _check_host(self, headers: Headers) -> None:
         given = headers.getlist("host")
         if len(given) != 1 or not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", given[0]):
-            raise Refused(400, "the request does not say which host it is for")
+            raise Refused(400, "the request has no valid Host header")
         name = re.sub(r":[0-9]+$", "", given[0]).lower()
         if self.access.hosts is not None and name not in self.access.hosts:
-            raise Refused(421, f"this server does not answer to the name {name}")
+            raise Refused(421, f"this server does not accept the host name {name}")
 
     def _check_token(self, scope: Scope, headers: Headers) -> str | Response:
         """How the request was authenticated, or the response that turns a link with the token into a cookie."""
@@ -131,7 +131,7 @@ class Guard:
             if not _same(shown[0], token):
                 raise _unknown("the token is wrong")
             rest = urlencode([pair for pair in query if pair[0] != "token"])
-            # the path is ours to write: `//other.example` would lead elsewhere
+            # `//other.example` would lead to another host
             place = "/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else "")
             answer = RedirectResponse(place, status_code=303)
             secure = scope["scheme"] == "https"
@@ -143,7 +143,7 @@ class Guard:
         raise _unknown("a token is needed" if self.access.cookie not in _cookies(headers) else "the token is wrong")
 
     def _check_origin(self, headers: Headers, by_cookie: bool) -> None:
-        """A write must come from our own page, or from a program, which has no cookie that others could use."""
+        """Check that a write comes from our own page, or from a program, which has no cookie to misuse."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None and site != "same-origin":
             raise Refused(403, "this was sent by another page")
@@ -208,7 +208,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _cookies(headers: Headers) -> dict[str, str]:
-    # cookies of other programs on the same host may be of any form; Python's own parser gives up at the first odd one
+    # cookies of other programs on the host may be malformed, and Python's parser stops at the first malformed one
     return cookie_parser(headers.get("cookie", ""))
 
 
@@ -217,5 +217,5 @@ def _same(given: str, token: str) -> bool:
 
 
 def _plain_host(host: str) -> str:
-    """Host and port; the ports that a browser leaves out are left out."""
+    """Host and port, without default ports, which browsers leave out."""
     return re.sub(r":(80|443)$", "", host.lower())

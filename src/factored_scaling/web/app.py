@@ -36,8 +36,8 @@ FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 def create_app(
     study: Study, access: Access, clock: Clock = time.time, folder: Path | None = None, argument: str = "STUDY"
 ) -> ASGIApp:
-    """The whole server for one study. `folder` is the study's, for logs and videos of its runs; `argument` is how
-    commands name the study."""
+    """The whole server for one study. `folder` holds logs and videos of its runs; `argument` names the study in
+    commands."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # the pages of FastAPI load scripts from elsewhere
     _errors(app)
     _assets(app)

@@ -27,7 +27,7 @@ from factored_scaling.report.words import (
 from factored_scaling.study import Snapshot, Study
 
 LARGEST_BUDGET = 100_000
-_KEPT = 256  # answers; moving the slider back and forth costs nothing
+_KEPT = 256  # answers, so that moving the slider back is free
 
 
 def default_budget(spec: StudySpec) -> int:
@@ -84,7 +84,7 @@ class Curves:
         with store.one_moment():
             done = tuple(run.id for run in store.outline(study) if run.state == "done")
             weights = self.study.remix_weights()
-            # the trials of a run that is done never change; means may be added
+            # trials of finished runs never change; means may be added
             stamp = (str(self.study.spec.to_mapping()), done, store.counts(study)[1], str(weights))
             if self._snapshot is None or stamp != self._stamp:
                 self._answers.clear()

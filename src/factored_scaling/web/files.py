@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from factored_scaling.errors import StudyMissing
 
-if TYPE_CHECKING:  # `fsc runs` shows what the overview shows, also where no web server is installed
+if TYPE_CHECKING:  # `fsc runs` shows the same links without a web server installed
     from starlette.responses import Response
 
 LONGEST_LOG = 1_000_000  # bytes of a log that are sent, from its end
@@ -23,12 +23,12 @@ _PLACES = ("", "videos")  # folders of a run in which files are looked for
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The folders that `fsc run` makes; without a `folder` there are none."""
+    """The folders of `fsc run`; without a `folder` there are none."""
 
     folder: Path | None
 
     def links(self, digest: str) -> list[dict[str, str]]:
-        """Logs first, then videos: a word for each and its address."""
+        """Links to logs, then to videos, each with a label."""
         names = self._names(digest)
         logs = [name for name in names if not name.endswith(_VIDEO)]
         videos = [name for name in names if name.endswith(_VIDEO)]
@@ -39,7 +39,7 @@ class RunFiles:
         ]
 
     def job_link(self, log: str) -> list[dict[str, str]]:
-        """The link to a scheduler's log, where it lies in the study's folder."""
+        """The link to a scheduler's log, if it is in the study's folder."""
         path = Path(log)
         if not log or self._job_log(path.parent.name, path.name) is None:
             return []
@@ -55,7 +55,7 @@ class RunFiles:
         return FileResponse(path, media_type="video/mp4") if name.endswith(_VIDEO) else _end_of(path)
 
     def job_response(self, submission: str, name: str) -> Response:
-        """A scheduler's log; nothing else of a submission, whose files hold the database's address."""
+        """A scheduler's log. Other files of a submission are not served: they hold the database's address."""
         path = self._job_log(submission, name)
         if path is None:
             raise StudyMissing("there is no such log")

@@ -1,7 +1,7 @@
 """Limits of `fsc serve` on idle connections and on repeated log messages.
 
-uvicorn times out idle connections after an answer, but neither unfinished requests nor clients that do not read.
-Without a limit of connections a thousand idle ones take all file descriptors.
+uvicorn has timeouts for idle connections after an answer, but not for unfinished requests or clients that do not read.
+Without a limit, a thousand idle connections take all file descriptors.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from factored_scaling.errors import hide_passwords, printable
 MOST_CONNECTIONS = 512
 REQUEST_SECONDS = 10.0  # from the first byte of a request, or the opening of a connection, to the end of its headers
 IDLE_SECONDS = 30.0  # between an answer and the next request
-WRITE_SECONDS = 30.0  # in which a client must take some of an answer that waits for it
-LOG_LINES, LOG_SECONDS = 5, 60.0  # a message is logged so often in so many seconds
+WRITE_SECONDS = 30.0  # in which a client must read part of a pending answer
+LOG_LINES, LOG_SECONDS = 5, 60.0  # a message is logged at most so many times in so many seconds
 LOG_KINDS = 100  # different messages in that time
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def most_connections() -> int:
-    """Connections at once: most file descriptors are left for the record and for those that are just being closed."""
+    """The limit of connections. It leaves file descriptors for the record and for closing connections."""
     return max(8, min(MOST_CONNECTIONS, _descriptors() // 3))
 
 
 def backlog() -> int:
-    """Connections that wait to be accepted. asyncio accepts so many at once, before any other can be closed."""
+    """The number of connections that wait to be accepted. asyncio accepts so many before it closes others."""
     return max(8, min(256, _descriptors() // 4))
 
 
@@ -44,10 +44,10 @@ def _descriptors() -> int:
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's protocol with a deadline for whatever a client is waited for, and a limit of connections.
+    """uvicorn's protocol with a deadline for every wait on a client, and a limit of connections.
 
-    At the limit the connection that has been silent longest makes room for the new one, at first one that has never
-    been answered. Where all of them are being answered, the new one is turned away.
+    At the limit, the connection that has been idle longest is closed for the new one, starting with those that were
+    never answered. If all of them are being answered, the new one is refused.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -69,7 +69,7 @@ class LimitedProtocol(H11Protocol):
         return self.is_idle or self.cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, if there is room for it."""
+        """Accept the connection if there is room for it."""
         super().connection_made(transport)
         if len(self.connections) > most_connections() and not self._made_room():
             transport.write(_FULL)
@@ -92,7 +92,7 @@ class LimitedProtocol(H11Protocol):
             self._wait(None)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it is there already."""
+        """Wait for the next request, unless it has already arrived."""
         self.answers += 1
         self._in_request = False
         self._wait(IDLE_SECONDS)

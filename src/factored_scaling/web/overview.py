@@ -24,12 +24,12 @@ from factored_scaling.web.files import RunFiles
 
 STATES = ("done", "trained", "running", "pending", "failed")  # as `fsc runs` names them, in the order of the bar
 PAGE = 100  # policies in the table at once
-MOST_CARDS = 24  # of runs at work, and of those that failed
+MOST_CARDS = 24  # of running and of failed runs
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """How long the runs that are not finished will take, judged by `known` finished ones, `abreast` at a time."""
+    """Estimated time of the unfinished runs, from `known` finished ones, with `abreast` runs in parallel."""
 
     seconds: float
     known: int
@@ -42,7 +42,7 @@ def time_left(
     """Estimate from the median duration of finished runs; None when none has finished or none is left.
 
     Assumes as many parallel runs as now, at least one. A run older than the median is assumed to end soon. `before` is
-    what `Store.earlier_work` gives: one worker may train a run and another one measure it.
+    the result of `Store.earlier_work`, because one worker may train a run and another measure it.
     """
     ended = [run for run in runs if run.state in ("done", "trained")]
     lasted = [seconds for run in ended if (seconds := worked(run, before)) is not None]
@@ -76,7 +76,7 @@ def is_alive(run: RunOutline, now: float) -> bool:
 
 
 def duration_words(seconds: float) -> str:
-    """'40 s', '12 min', '3 h 20 min', '2 days 4 h': as exact as an estimate deserves."""
+    """A rounded duration: '40 s', '12 min', '3 h 20 min', '2 days 4 h'."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -99,7 +99,7 @@ class Overview:
         self.argument = argument
 
     def content(self, now: float, evaluations: Sequence[Mapping[str, Any]], page: int = 1) -> dict[str, Any]:
-        """The template's variables. Scores of a blind evaluation are not in runs before it is closed."""
+        """The template's variables. Runs hold no scores of a blind evaluation before it is closed."""
         with self.study.store.one_moment():
             return self._content(now, evaluations, page)
 
@@ -262,7 +262,7 @@ def _detail(counts: Mapping[str, int], left: TimeLeft | None) -> str:
 
 
 def _parts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The progress bar: where each state begins and how long it is, in thousandths."""
+    """The progress bar: start and length of each state, in thousandths."""
     total, parts, start = sum(counts.values()), [], 0.0
     for state in STATES:
         if counts[state]:
@@ -288,7 +288,7 @@ def _facts(
 
 def _at_work(run: RunRow, now: float) -> dict[str, Any]:
     since = now - run.started if run.started is not None else 0.0
-    # whole minutes, so that the page changes only when there is something to see
+    # whole minutes, so that the page changes only when it must
     elapsed = "less than a minute" if since < 60 else duration_words(60 * math.floor(since / 60))
     return {
         "id": run.id,
@@ -320,5 +320,5 @@ def _round(row: RoundRow, until: Sequence[RoundRow], runs: Sequence[RunOutline])
 
 
 def moment(seconds: float) -> str:
-    """A time of day as this machine's clock has it."""
+    """A time of day in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

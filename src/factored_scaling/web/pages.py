@@ -1,4 +1,4 @@
-"""Templates and the files beside them: everything that a page needs comes from this folder."""
+"""Templates and assets of the pages, all from this folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def page(template: str, **content: Any) -> str:
 
 
 def as_json(content: Any) -> Response:
-    """Plain data; never NaN, which JSON does not have."""
+    """Plain data as JSON; NaN is an error."""
     return Response(json.dumps(content, allow_nan=False), media_type="application/json")
 
 
@@ -35,7 +35,7 @@ def asset(name: str) -> tuple[bytes, str] | None:
 
 
 def asset_address(name: str) -> str:
-    """Where a page finds the file: the address changes with the content, so browsers may keep it for ever."""
+    """The address of the file. It changes with the content, so that browsers may cache it."""
     return f"/static/{name}?v={hashlib.sha256(_assets()[name][0]).hexdigest()[:12]}"
 
 

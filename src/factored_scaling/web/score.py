@@ -1,4 +1,4 @@
-"""Scoring beside the robot: what an operator sees, and how their entries are read and recorded.
+"""Scoring pages: the content for an operator, and reading and recording of their entries.
 
 Everything here uses `BlindTrial`, which does not hold the policy, so a page cannot reveal it.
 """
@@ -24,9 +24,9 @@ from factored_scaling.study import Study
 from factored_scaling.web.overview import duration_words
 
 LONGEST_OPERATOR = 60
-_PACE = 20  # trials by which the pace is judged
+_PACE = 20  # number of trials for the estimate of the pace
 _BREAK = 20 * 60.0  # seconds without a score that count as a break
-# what an entry may hold, and whether it is text
+# fields of an entry, and whether they are text
 _FIELDS = {"operator": True, "kind": True, "code": True, "token": True, "ending": True, "note": True, "score": False}
 
 
@@ -39,7 +39,7 @@ class SentEntry:
 
     @classmethod
     def read(cls, data: object) -> SentEntry:
-        """From plain data: `operator`, `kind`, `code`, `token`; `score`, `ending` and `note` where they belong."""
+        """From plain data: `operator`, `kind`, `code`, `token`, and optionally `score`, `ending` and `note`."""
         if not isinstance(data, Mapping):
             raise InvalidInput("expected an object with operator, kind, code and token")
         for name, value in data.items():
@@ -62,7 +62,7 @@ class SentEntry:
 
     @classmethod
     def from_form(cls, form: Mapping[str, str], operator: str) -> SentEntry:
-        """From the page's form, where the button says the rest: `score:0.5`, `ending:hazard`, `skip`, `undo`."""
+        """From the page's form, with the button's value: `score:0.5`, `ending:hazard`, `skip` or `undo`."""
         kind, _, value = form.get("choice", "").partition(":")
         data: dict[str, Any] = {"operator": operator, "kind": kind}
         data |= {name: form[name] for name in ("code", "token", "note") if name in form}
@@ -92,7 +92,7 @@ def new_operator(name: str) -> str:
 
 
 class Desk:
-    """A study's evaluations for operators. Writes of this process queue up here: SQLite's own lock is not fair."""
+    """A study's evaluations for operators. A lock makes writes fair, which SQLite's lock is not."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -101,7 +101,7 @@ class Desk:
         self._closed: dict[int, dict[str, Any]] = {}  # immutable parts, read once
 
     def newest(self) -> Scoring | None:
-        """The evaluation to score now: the newest that is open, or else the newest; None when there is none."""
+        """The newest open evaluation, or else the newest; None when there is none."""
         return Scoring.open(self.study) if self.study.store.evaluations(self.study.id) else None
 
     def evaluation(self, number: int) -> Scoring:
@@ -125,7 +125,7 @@ class Desk:
         return {"counted": bool(new), **state(scoring, operator)}
 
     def release(self, number: int, operator: str) -> dict[str, Any]:
-        """Give the operator's trial back."""
+        """Release the operator's trial."""
         scoring, who = self.evaluation(number), checked_operator(operator)
         with self._lock:
             scoring.release(who)
@@ -137,7 +137,7 @@ class Desk:
             return self.evaluation(number).close()
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Every evaluation's progress for the overview, newest first; nothing in it tells policies apart."""
+        """Every evaluation's progress for the overview, newest first; it has no results of single policies."""
         found = []
         for row in reversed(self.study.store.evaluations(self.study.id)):
             known = self._closed.get(row.number)
@@ -151,7 +151,7 @@ class Desk:
 
 
 def state(scoring: Scoring, operator: str) -> dict[str, Any]:
-    """What an operator may know at this moment, as plain data."""
+    """The content for an operator as plain data."""
     view = scoring.view(operator, _PACE + 1)
     current, last, overall = view.current, view.last, view.progress.overall
     return {
@@ -168,7 +168,7 @@ def state(scoring: Scoring, operator: str) -> dict[str, Any]:
 
 
 def buttons(rubric: Rubric) -> list[dict[str, Any]]:
-    """The rubric's levels as buttons; `tone` goes from 0, a failure, to 4, all of it."""
+    """The rubric's levels as buttons; `tone` goes from 0 (failure) to 4 (full score)."""
     return [
         {
             "score": level.score,
@@ -181,10 +181,9 @@ def buttons(rubric: Rubric) -> list[dict[str, Any]]:
 
 
 def _shown(trial: BlindTrial, view: View, factors: Sequence[str]) -> dict[str, Any]:
-    """A trial to run, with the whole scene: what changes from the operator's last trial and what goes back to normal.
+    """A trial to run, with the whole scene and its changes from the operator's last trial.
 
-    The scene of a skipped trial may never have been set up, and after an undo the scene of the next trial may already
-    be there. Then there is nothing to compare with, and every row is listed as to be set up.
+    After a skip or an undo the present scene is unknown, and every row is listed as to be set up.
     """
     last = view.last
     known = last is not None and last.state == "scored" and not trial.undone
@@ -212,7 +211,7 @@ def _shown(trial: BlindTrial, view: View, factors: Sequence[str]) -> dict[str, A
 
 
 def _advice(trial: BlindTrial, view: View, rows: Sequence[SceneItem]) -> str:
-    """What to do with the scene, in a sentence or two."""
+    """Instructions for setting up the scene."""
     last = view.last
     if trial.undone:
         return "This trial was taken back. Check the whole scene."

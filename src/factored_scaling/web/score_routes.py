@@ -1,4 +1,4 @@
-"""The addresses of the scoring page: a form for every browser, JSON for our own script and other programs."""
+"""Routes of the scoring page: forms for browsers without scripts, JSON for our script and other programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
 def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
-    """Everything under /score."""
+    """Add the routes under /score."""
 
     @app.get("/score")
     def whole(request: Request, evaluation: Asked = None) -> Response:
@@ -76,12 +76,12 @@ def add_score(app: FastAPI, study: Study, desk: Desk) -> None:
 
 
 def is_form(request: Request) -> bool:
-    """Whether a page without scripts sent it."""
+    """Whether a page without scripts sent the request."""
     return _kind(request) == "application/x-www-form-urlencoded"
 
 
 def operator_of(request: Request) -> str:
-    """Who the browser's cookie says it is; empty when it does not say, or says what cannot be a name."""
+    """The operator in the browser's cookie; empty without one or if it is not a valid name."""
     try:
         return checked_operator(unquote(request.cookies.get(COOKIE, "")))
     except InvalidInput:
@@ -89,7 +89,7 @@ def operator_of(request: Request) -> str:
 
 
 async def _answered(request: Request, desk: Desk, number: int, work: Callable[[], dict[str, Any]]) -> Response:
-    """Do the work in a thread, and respond as HTML or JSON as the client asked."""
+    """Do the work in a thread; respond with HTML or JSON, as requested."""
     done = await run_in_threadpool(work)
     if is_form(request):
         return RedirectResponse(f"/score?evaluation={number}", 303)
@@ -117,12 +117,12 @@ def _operator(request: Request, data: Mapping[str, Any]) -> str:
 def _own(request: Request) -> str:
     operator = operator_of(request)
     if not operator:
-        raise HTTPException(409, "who is scoring? open /score and enter a name")
+        raise HTTPException(409, "no operator name; open /score and enter one")
     return operator
 
 
 async def _data(request: Request) -> dict[str, Any]:
-    """The request's fields, whichever way they were sent."""
+    """The request's fields, from a form or JSON."""
     if is_form(request):
         return dict(await _form(request))
     if _kind(request) != "application/json":
@@ -140,7 +140,7 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         text = (await request.body()).decode()
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict"))
-    except ValueError:  # not UTF-8, or more fields than any form of ours has
+    except ValueError:  # not UTF-8, or too many fields
         raise HTTPException(400, "this form cannot be read") from None
 
 

@@ -1,4 +1,4 @@
-"""Starting the server: its address, its token, and the link and QR code printed in the terminal."""
+"""Start the server: address, token, and the link and QR code printed in the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKEN_FORM = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server listens, and by which names it is reached."""
+    """The address on which the server listens, and its host names."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The address to open: where every interface is listened on, the one that leads outside."""
+        """The URL to open. If the server listens on every interface, it has the machine's outside address."""
         name = self.host
         if name in ("0.0.0.0", "::"):
             name = outside_address() or socket.gethostname()
@@ -47,7 +47,7 @@ class Address:
 
 
 def bind(host: str, port: int) -> Address:
-    """Listen before the address is printed, so that the printed address works."""
+    """Open the socket, before the address is printed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,17 +64,17 @@ def bind(host: str, port: int) -> Address:
 
 
 def outside_address() -> str | None:
-    """This machine's address as others on its network see it; nothing is sent to find out."""
+    """This machine's address in its network, found without sending anything."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address that is reserved for examples
+            probe.connect(("192.0.2.1", 9))  # an address reserved for examples
             return str(probe.getsockname()[0])
         except OSError:
             return None
 
 
 def access_for(address: Address, token: str | None) -> Access:
-    """With a token any name will do: a page under another name does not have the cookie."""
+    """Access rules. With a token any host name is accepted: a page under another name lacks the cookie."""
     if token is not None:
         return Access(token, None)
     if not address.is_loopback:
@@ -83,9 +83,9 @@ def access_for(address: Address, token: str | None) -> Access:
 
 
 def kept_token(study: Study, new: bool = False) -> str:
-    """The study's token on this machine, stored in the user's folder, so that phones stay signed in after a restart.
+    """The study's token on this machine, stored so that phones stay signed in after a restart.
 
-    FSC_TOKEN overrides it. It is not stored in the study's folder, which is copied and shared, nor in the record.
+    FSC_TOKEN overrides it. It is stored in the user's folder, because the study's folder is copied and shared.
     """
     given = os.environ.get("FSC_TOKEN")
     if given is not None:
@@ -108,7 +108,7 @@ def kept_token(study: Study, new: bool = False) -> str:
 
 
 def code_for(url: str) -> str:
-    """The address as a code for a phone's camera, drawn with half blocks."""
+    """The address as a QR code, drawn with half blocks."""
     import segno
 
     stream = io.StringIO()
@@ -117,7 +117,7 @@ def code_for(url: str) -> str:
 
 
 def server_for(study: Study, access: Access, folder: Path | None = None, argument: str = "STUDY") -> uvicorn.Server:
-    """The server, for a study that commands know as `argument` and whose runs lie in `folder`.
+    """The server of a study, named `argument` in commands, with its runs in `folder`.
 
     Does all slow imports before serving, because an interrupt during an import can get lost.
     """

@@ -1,4 +1,5 @@
-"""Programs that run in other people's environments. They stand alone, in a folder of their own.
+"""Standalone programs that run in other Python environments.
 
-Python looks for modules beside a program first: next to our `lerobot.py`, a program would not find LeRobot.
+They have a separate folder because Python first looks for modules beside a program: next to our `lerobot.py`, it would
+not find LeRobot.
 """

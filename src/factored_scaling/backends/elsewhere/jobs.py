@@ -1,8 +1,8 @@
 """Jobs on LeRobot policies: `jobs.py PLAN.json`, run by the Python that has LeRobot.
 
-Stands alone: it needs torch, numpy and LeRobot, and nothing of ours. The plan says which job, and on which checkpoint.
+Standalone: it needs torch, numpy and LeRobot, but not this package. The plan names the job and the checkpoint.
 
-Job `act`: observations come in on standard input and actions go out on standard output, until the former closes.
+Job `act`: observations come in on standard input and actions go out on standard output, until standard input closes.
 Each is an npz file with its length in eight bytes before it.
 
 Job `embed`: each observation of a file becomes a row. Three embeddings:
@@ -37,7 +37,7 @@ Batch = dict[str, Any]
 
 
 def vision(policy: Any, batch: Batch, seed: int) -> Tensor:
-    """Features of each camera's picture, side by side. Nothing here is random; `seed` is for the others."""
+    """Features of each camera's picture, side by side. Not random; `seed` is for the other embeddings."""
     encoder = policy.diffusion.rgb_encoder
     cameras = list(policy.config.image_features)
     encoders = list(encoder) if isinstance(encoder, nn.ModuleList) else [encoder] * len(cameras)
@@ -55,7 +55,7 @@ def attention(policy: Any, batch: Batch, seed: int) -> Tensor:
         weights.append(output[1].detach().float())
 
     def begin(step: Mapping[str, Any]) -> None:
-        weights.clear()  # what is left in the end belongs to the last step
+        weights.clear()  # only those of the last step remain
         sizes.append(step["prefix_pad_masks"].shape[1])
 
     hooks = [layer.self_attn.register_forward_hook(keep) for layer in layers]
@@ -94,7 +94,7 @@ EMBEDDINGS: dict[str, Callable[[Any, Batch, int], Tensor]] = {
 
 @contextlib.contextmanager
 def _watched(model: Any, begin: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
-    """Calls `begin` with the arguments of every denoising step before it is made."""
+    """Call `begin` with the arguments of every denoising step before the step."""
     step = model.denoise_step
     signature = inspect.signature(step)
 
@@ -111,7 +111,7 @@ def _watched(model: Any, begin: Callable[[Mapping[str, Any]], None]) -> Iterator
 
 @contextlib.contextmanager
 def _fixed_noise(model: Any, seed: int) -> Iterator[None]:
-    """The same noise for every observation: embeddings are to differ by what is seen, not by chance."""
+    """Use the same noise for every observation, so that embeddings differ only by the observation."""
 
     def noise(shape: tuple[int, ...], device: Any) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -173,7 +173,7 @@ def embed(plan: Mapping[str, Any]) -> None:
 def act(plan: Mapping[str, Any]) -> None:
     """Answer each observation with the policy's next action; `reset` begins a new episode."""
     wire = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever LeRobot prints must not get between the answers
+    os.dup2(2, 1)  # output of LeRobot must not mix with the answers
     policy, prepare, finish = load(plan["checkpoint"], plan.get("device"))
     shapes = {name: list(feature.shape) for name, feature in policy.config.input_features.items()}
     size = policy.config.output_features["action"].shape[0]

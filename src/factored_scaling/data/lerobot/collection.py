@@ -1,4 +1,4 @@
-"""A labelled dataset as a study sees it: an index to begin with, and, after collecting, what is new in it."""
+"""A labelled dataset as input of a study: its index, and new episodes after collecting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Listed:
 class Collected:
     """The episodes that a study does not have yet, compared with what was recommended."""
 
-    episodes: tuple[Episode, ...]  # those that can join the study
+    episodes: tuple[Episode, ...]  # episodes that can join the study
     places: Mapping[str, tuple[int, ...]]  # their numbers, by label
     recommended: Mapping[str, int] | None  # demos per factor; None when nothing was recommended
     unlabelled: tuple[int, ...]
@@ -43,21 +43,21 @@ class Collected:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each factor can join; `nominal` for those that vary nothing."""
+        """The number of episodes per factor that can join, with `nominal` for those that vary nothing."""
         return {name: len(places) for name, places in self.places.items()}
 
     @property
     def missing(self) -> dict[str, int]:
-        """Recommended but not there."""
+        """Recommended demonstrations that the dataset lacks, per factor."""
         return _above(self.recommended or {}, self.counts)
 
     @property
     def extra(self) -> dict[str, int]:
-        """There but not recommended."""
+        """Demonstrations beyond the recommended ones, per factor."""
         return {} if self.recommended is None else _above(self.counts, self.recommended)
 
     def sentences(self) -> list[str]:
-        """Sentences on everything that differs from the recommendation or cannot be used."""
+        """Sentences on differences from the recommendation and on unusable episodes."""
         sentences = [
             f"{name}: {count} missing of {(self.recommended or {})[name]} recommended"
             for name, count in self.missing.items()
@@ -106,9 +106,9 @@ def collected(
     recommended: Mapping[str, int] | None,
     lists: Mapping[int, Listed] | None = None,
 ) -> Collected:
-    """What the dataset has beyond the episodes that the study knows.
+    """The dataset's episodes that are not in the study yet.
 
-    `recommended` are demos per factor; `lists` says what operators wrote down of episodes, by number.
+    `recommended` are demos per factor; `lists` are the entries of operators' lists by episode number.
     """
     before = {episode.id: episode.factor or NOMINAL for episode in known.episodes}
     new = {index for index, id_ in check.ids.items() if id_ not in before}

@@ -1,4 +1,4 @@
-"""LerobotDataset: what a dataset's metadata says, listed without touching the data."""
+"""LerobotDataset: a dataset's metadata, read without its data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from factored_scaling.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class VideoSpan:
-    """Where one camera's frames of an episode lie: a file of the dataset, from second to second."""
+    """The place of one camera's frames of an episode: a file of the dataset, and its first and last second."""
 
     path: str
     start: float
@@ -28,7 +28,7 @@ class VideoSpan:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEntry:
-    """One demonstration as the metadata knows it. Paths are relative to the dataset."""
+    """The metadata of one demonstration. Paths are relative to the dataset."""
 
     index: int
     length: int
@@ -38,7 +38,7 @@ class EpisodeEntry:
 
 
 class LerobotDataset:
-    """A dataset on disk. Opening it reads metadata only; rows and pictures are read where they are asked for."""
+    """A dataset on disk. Opening it reads only metadata."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class LerobotDataset:
         return self.episodes[self._places[index]]
 
     def entries(self, indices: Iterable[int] | None = None) -> list[EpisodeEntry]:
-        """The episodes with these numbers, in the order given; all of them without."""
+        """The episodes with these numbers, in the given order; by default all."""
         return list(self.episodes) if indices is None else [self.entry(int(index)) for index in indices]
 
     def column(self, name: str) -> list[Any]:
-        """What meta/episodes says under `name` of every episode; `task` is its tasks as one text."""
+        """The column `name` of meta/episodes, one value per episode; `task` is its tasks as one text."""
         if name == "task":
             return [" | ".join(entry.tasks) for entry in self.episodes]
         if name not in self.columns.column_names:

@@ -1,4 +1,4 @@
-"""A name for an episode that comes from its content, so that it survives renumbering, merging and re-encoding."""
+"""Ids of episodes from their content, which survive renumbering, merging and re-encoding."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from factored_scaling.errors import InvalidInput
 def episode_ids(dataset: LerobotDataset) -> dict[int, str]:
     """Each episode's id by its number; computed once per opened dataset.
 
-    The digest of its length and of all its states and actions; pictures, tasks and numbers play no part. Episodes
+    The digest of its length and of all its states and actions; images, tasks and numbers are not used. Episodes
     with equal content get `-2`, `-3` and so on after the first.
     """
     if dataset.ids is None:
         digests = _digests(dataset)
-        dataset.ids = dict(zip(sorted(digests), told_apart([digests[i] for i in sorted(digests)]), strict=True))
+        dataset.ids = dict(zip(sorted(digests), distinct_ids([digests[i] for i in sorted(digests)]), strict=True))
     return dict(dataset.ids)
 
 
-def told_apart(digests: Iterable[str]) -> list[str]:
-    """Digests of contents, in the order of the episodes, as ids: a second one of the same gets `-2`."""
+def distinct_ids(digests: Iterable[str]) -> list[str]:
+    """Digests of contents, in the order of the episodes, as ids: repeated digests get `-2`, `-3` and so on."""
     seen: Counter[str] = Counter()
     ids = []
     for digest in digests:

@@ -1,7 +1,7 @@
-"""Which factor each episode varies, in a sidecar `meta/fsc_episodes.parquet` that LeRobot leaves alone.
+"""The factor of each episode, in a sidecar file `meta/fsc_episodes.parquet` that LeRobot ignores.
 
-A label belongs to an episode's id, which comes from its content; the episode's number stands beside it for people and
-to notice when a tool has renumbered the dataset.
+A label belongs to an episode's id, which comes from its content. The episode's number is stored too, for people and to
+detect renumbering by a tool.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What one episode varies. `factors` has one name; none for the nominal scene, several are a mistake to correct."""
+    """The factor of one episode. `factors` has one name, or none for the nominal scene; several are an error."""
 
     id: str
     index: int  # the episode's number when it was labelled
@@ -42,7 +42,7 @@ class Label:
     value: str = ""  # which value of the factor, in the operator's words
 
     def at(self, index: int) -> Label:
-        """The same label with the episode's number as it is now."""
+        """The same label with the episode's current number."""
         return replace(self, index=index)
 
     @property
@@ -85,7 +85,7 @@ class Check:
         ]
 
     def remarks(self) -> list[str]:
-        """What has changed since the labels were written; no label is lost, as labels follow the content."""
+        """Changes of the dataset since the labels were written. No label is lost, because ids follow the content."""
         sentences = []
         if self.renumbered:
             moves = [f"{was} is now {now}" for was, now in self.renumbered[:6]]
@@ -132,7 +132,7 @@ def read_labels(root: Path) -> dict[str, Label]:
 
 
 def write_labels(root: Path, labels: Iterable[Label]) -> None:
-    """Write the sidecar whole, in the order of the episodes' numbers."""
+    """Write the sidecar file, in the order of the episodes' numbers."""
     rows = sorted(labels, key=lambda label: label.index)
     for label in rows:
         if any("\ud800" <= character <= "\udfff" for character in label.value):

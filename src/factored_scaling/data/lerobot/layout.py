@@ -1,4 +1,4 @@
-"""Where a LeRobot dataset keeps what: info.json, its path templates, parquet files; errors name the place."""
+"""The layout of LeRobot datasets: info.json, its path templates, parquet files. Errors name the place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATA_PATH, VIDEO_PATH = f"data/{FILE}.parquet", "videos/{video_key}/" + f"{FILE}
 CHUNK_FILES, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200
 LONGEST_PATH = 400
 UNFINISHED, INCOMPLETE = "did the recording end with finalize()?", "was the dataset downloaded whole?"
-# {video_key} and {chunk_index:03d}, as LeRobot writes them; what else Python's format strings can do is refused
+# {video_key} and {chunk_index:03d}, as LeRobot writes them; other forms of format strings are errors
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 # The type that pandas and LeRobot give to the columns of meta/tasks.parquet
 TASK_COLUMN = "__index_level_0__"
@@ -60,7 +60,7 @@ class Feature:
 
 @contextmanager
 def sensible(where: Path) -> Iterator[None]:
-    """Metadata that is not built as LeRobot builds it becomes an error with a place, whatever it trips over."""
+    """Turn errors about malformed metadata into InvalidInput with the place."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
 
 
 def open_parquet(path: Path) -> Any:
-    """A parquet file; one without its footer was never closed by the program that wrote it."""
+    """A parquet file; an error if it has no footer because its writer never closed it."""
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:
@@ -179,7 +179,9 @@ def filled(template: Any, where: str, **values: int | str) -> str:
         path = ""
     if "{" in path or "}" in path or "\0" in path or not 0 < len(path) <= LONGEST_PATH:
         raise InvalidInput(f"cannot fill in the path {shown(template)}", where=place)
-    if path.startswith("/") or ".." in path.split("/"):  # as text: this runs once per episode and camera
+    if path.startswith("/") or ".." in path.split(
+        "/"
+    ):  # a text comparison, because this runs once per episode and camera
         raise InvalidInput(f"the path {path!r} leads out of the dataset", where=place)
     return path
 

@@ -1,4 +1,4 @@
-"""Pictures of episodes, whether they lie in the rows or in videos."""
+"""Images of episodes, from rows or videos."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def first_pictures(
 
 
 def resized(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """The picture at size × size as policies see it, averaged rather than picked where it shrinks."""
+    """The picture at size × size as policies see it, averaged where it shrinks."""
     if picture.shape[:2] == (size, size):
         return picture
     from PIL import Image
@@ -79,7 +79,7 @@ def fitted(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 
 def encoded(picture: NDArray[np.uint8]) -> bytes:
-    """The picture as PNG: not a pixel is lost."""
+    """The image as PNG, which is lossless."""
     from PIL import Image
 
     out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Rows of episodes out of the data files: only the row groups and columns that are needed."""
+"""Read rows of episodes from the data files, only the needed row groups and columns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def row_groups(file: Any, wanted: Iterable[int]) -> list[int]:
 
 
 def _batches(file: Any, groups: Sequence[int]) -> Iterator[list[int]]:
-    """As many row groups at once as memory should hold of pictures."""
+    """Batches of row groups with a limited number of images."""
     batch: list[int] = []
     rows = 0
     for group in groups:
@@ -115,7 +115,7 @@ def _batches(file: Any, groups: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Stretches of rows that belong to one episode: its number, first row, row after the last."""
+    """Consecutive rows of one episode: its number, first row, and the row after the last."""
     edges = np.flatnonzero(np.diff(numbers)) + 1
     for start, end in zip([0, *edges], [*edges, len(numbers)], strict=True):
         if end > start:
@@ -129,7 +129,7 @@ def _in_order(parts: Sequence[Any]) -> Any:
 
 
 def _holds(kind: Any, numbers: str) -> bool:
-    """Whether a column's type is what an index column needs: seconds, or whole numbers that fit into 64 bits."""
+    """Whether a column's type fits an index column: seconds, or whole numbers of at most 64 bits."""
     if numbers.startswith("float"):
         return bool(pa.types.is_floating(kind))
     return bool(pa.types.is_integer(kind)) and kind != pa.uint64()

@@ -1,7 +1,7 @@
-"""Episodes of one or several datasets as a dataset of their own, with their own statistics.
+"""Write episodes of one or several datasets as a new dataset, with statistics of its own.
 
-Rows are copied with new numbers, pictures byte by byte. Videos are linked, never encoded again: the metadata says which
-seconds of a file belong to an episode, so a file may hold more than the selection uses.
+Rows are copied with new numbers, images unchanged. Videos are linked, not encoded again: the metadata gives the seconds
+of an episode, so a file may hold more than the selection uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from factored_scaling.data.lerobot import layout, statistics
 from factored_scaling.data.lerobot.dataset import EpisodeEntry, LerobotDataset
-from factored_scaling.data.lerobot.identity import content_of, episode_ids, told_apart
+from factored_scaling.data.lerobot.identity import content_of, distinct_ids, episode_ids
 from factored_scaling.data.lerobot.labels import Label, read_labels, write_labels
 from factored_scaling.data.lerobot.rows import read_rows, vectors
 from factored_scaling.data.lerobot.statistics import Statistics
@@ -34,7 +34,7 @@ RENUMBERED = ("episode_index", "index", "task_index")
 def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str | Path) -> LerobotDataset:
     """Write the episodes with these numbers, in ascending order, as a v3.0 dataset at `target`.
 
-    `meta/fsc_selection.json` there says which episodes of which dataset they are and whose statistics stats.json holds.
+    Its `meta/fsc_selection.json` names the episodes, their dataset and the source of the statistics.
     """
     chosen = _Part(dataset, sorted({int(index) for index in indices}))
     if not chosen.indices:
@@ -46,7 +46,7 @@ def select_episodes(dataset: LerobotDataset, indices: Iterable[int], target: str
 def merge_datasets(datasets: Sequence[LerobotDataset], target: str | Path) -> tuple[LerobotDataset, int]:
     """All episodes of the datasets as one at `target`; returns it and how many were left out.
 
-    An episode whose content an earlier dataset has already is left out. Cameras, states and actions must be alike.
+    Episodes with the same content as an earlier one are left out. Cameras, states and actions must match.
     """
     if not datasets:
         raise InvalidInput("no datasets to merge")
@@ -98,7 +98,7 @@ def _write(parts: Sequence[_Part], target: Path) -> LerobotDataset:
         info = {key: value for key, value in first.info.items() if key != "total_videos"}
         info["video_path"] = layout.VIDEO_PATH if films.places else None
         (shelf.root / "meta").mkdir()
-        if (first.root / SUBTASKS).exists():  # rows refer to it by number
+        if (first.root / SUBTASKS).exists():  # rows refer to its numbers
             shutil.copyfile(first.root / SUBTASKS, shelf.root / SUBTASKS)
         note = _note(parts, sources | dict.fromkeys(RENUMBERED, statistics.COMPUTED))
         (shelf.root / SELECTION).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
@@ -111,7 +111,7 @@ def _write(parts: Sequence[_Part], target: Path) -> LerobotDataset:
 
 
 def _note(parts: Sequence[_Part], sources: dict[str, str]) -> dict[str, Any]:
-    """Which episodes these are, and where the statistics come from."""
+    """The names of the episodes, and the source of the statistics."""
     places = [{"source": str(part.dataset.root.resolve()), "episodes": part.indices, "ids": part.ids} for part in parts]
     described = {"of": "the episodes listed here, and no others", "features": sources}
     return {**places[0], "statistics": described} if len(places) == 1 else {"sources": places, "statistics": described}
@@ -137,7 +137,7 @@ def _kind(dataset: LerobotDataset, name: str) -> str:
 
 
 def _ascending(part: _Part) -> Iterable[tuple[EpisodeEntry, Any]]:
-    """Rows in the order of the numbers, whatever the order of the files."""
+    """Rows sorted by episode number."""
     waiting: dict[int, tuple[EpisodeEntry, Any]] = {}
     following = iter(part.indices)
     wanted = next(following, None)
@@ -149,7 +149,7 @@ def _ascending(part: _Part) -> Iterable[tuple[EpisodeEntry, Any]]:
 
 
 def _task_numbers(dataset: LerobotDataset, tasks: dict[int, str]) -> dict[int, int]:
-    """The dataset's task numbers in the common list, which grows by tasks that it does not have yet."""
+    """The dataset's task numbers in the common list, which is extended by new tasks."""
     known = {text: number for number, text in tasks.items()}
     numbers = {}
     for number, text in dataset.tasks().items():
@@ -182,7 +182,7 @@ class _Films:
         self._free: dict[str, tuple[int, int]] = {}  # the next chunk and file of each camera
 
     def link(self, dataset: LerobotDataset, entry: EpisodeEntry) -> dict[str, Any]:
-        """Make sure that the episode's videos are there; returns their entry in meta/episodes."""
+        """Link the episode's videos if needed; returns their entry in meta/episodes."""
         columns: dict[str, Any] = {}
         for camera, span in entry.videos.items():
             old = dataset.root / span.path
@@ -212,7 +212,7 @@ def _take_labels(parts: Sequence[_Part], root: Path) -> None:
         known = read_labels(part.dataset.root)
         labels += [known.get(id_) for id_ in part.ids]
         ids += part.ids
-    new = told_apart(content_of(id_) for id_ in ids)
+    new = distinct_ids(content_of(id_) for id_ in ids)
     copied = [replace(label, id=new[place], index=place) for place, label in enumerate(labels) if label is not None]
     if copied:
         write_labels(root, copied)

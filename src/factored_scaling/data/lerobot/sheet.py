@@ -37,7 +37,7 @@ figcaption {{ font-size: .8rem; color: #57606a; overflow-wrap: anywhere }} figca
 
 
 def sheet_of(dataset: LerobotDataset, check: Check, path: Path, camera: str | None = None) -> bytes:
-    """The content of a .html or .png file, grouped by label; episodes without one come first."""
+    """The content of a .html or .png file, grouped by label; unlabelled episodes come first."""
     if path.suffix.lower() not in (".html", ".png"):
         raise InvalidInput("must end in .html or .png", where=str(path))
     if not dataset.cameras:

@@ -1,8 +1,8 @@
-"""Statistics in LeRobot's form, for the episodes that are used and no others.
+"""Statistics in LeRobot's form, of the selected episodes only.
 
-LeRobot's stats.json stays that of the whole dataset when episodes are selected, so a policy normalised by it has seen
-the others. Here they are put together from the statistics of each selected episode, as LeRobot does for a whole
-dataset, or computed from the rows where an episode has none.
+LeRobot keeps the statistics of the whole dataset when episodes are selected, so that the normalisation depends on the
+others. Here they are combined from the statistics of each selected episode, as LeRobot does for a whole dataset, or
+computed from the rows if an episode has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from factored_scaling.data.lerobot.rows import row_groups, vectors
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 RECORDED, COMPUTED = "put together from the episodes' recorded statistics", "computed from the episodes' rows"
-_MOST_SIDE = 300  # larger pictures are thinned out to about 150 pixels a side
+_MOST_SIDE = 300  # larger images are subsampled to about 150 pixels a side
 
 FeatureStatistics = dict[str, NDArray[Any]]
 Statistics = dict[str, FeatureStatistics]
@@ -65,19 +65,19 @@ def of_pictures(pictures: Iterable[NDArray[np.uint8]]) -> FeatureStatistics:
 
 
 def sampled(length: int) -> list[int]:
-    """The frames that an episode's picture statistics look at: at least 100, fewer than all of a long one."""
+    """The frames for an episode's image statistics: at least 100, a sample of a long episode."""
     count = max(min(length, 100), min(int(length**0.75), 10_000))
     return [int(frame) for frame in np.round(np.linspace(0, length - 1, count))]
 
 
 def put_together(parts: Sequence[Mapping[str, Mapping[str, NDArray[Any]]]]) -> Statistics:
-    """Statistics of all the parts' data. Quantiles are means of the parts', weighted by count, as LeRobot's are."""
+    """Statistics of all parts. Quantiles are means over the parts, weighted by count, as in LeRobot."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: _together([part[name] for part in parts if name in part]) for name in names}
 
 
 def recorded(dataset: LerobotDataset, indices: Iterable[int]) -> dict[int, Statistics]:
-    """What the dataset recorded of each episode; episodes without statistics have an empty entry."""
+    """The dataset's statistics of each episode; empty for episodes without."""
     wanted = {int(index) for index in indices}
     found: dict[int, Statistics] = {index: {} for index in wanted}
     with layout.sensible(dataset.root / "meta"):
@@ -92,7 +92,7 @@ def recorded(dataset: LerobotDataset, indices: Iterable[int]) -> dict[int, Stati
 
 
 def of_selected(dataset: LerobotDataset, indices: Iterable[int]) -> tuple[dict[int, Statistics], dict[str, str]]:
-    """Statistics of each selected episode, and where each feature's came from.
+    """Statistics of each selected episode, and the source of each feature's.
 
     A feature is computed from the rows unless every selected episode has usable statistics of it.
     """
@@ -115,7 +115,7 @@ def of_selected(dataset: LerobotDataset, indices: Iterable[int]) -> tuple[dict[i
 
 
 def to_plain(statistics: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, dict[str, Any]]:
-    """What stats.json holds."""
+    """The content of stats.json."""
     return {name: {key: value.tolist() for key, value in values.items()} for name, values in statistics.items()}
 
 
@@ -130,10 +130,9 @@ def _thinned(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _usable(values: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether statistics are whole and possible.
+    """Whether statistics are complete and plausible.
 
-    LeRobot 0.4 squares pictures' bytes without room for the result, so that their deviation often comes out as 0
-    although the picture is not of one colour.
+    LeRobot 0.4 overflows when it squares the bytes of images, so that their standard deviation is often 0.
     """
     if not all(key in values for key in ("min", "max", "mean", "std", "count")):
         return False

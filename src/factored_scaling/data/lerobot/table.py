@@ -1,4 +1,4 @@
-"""A frame table, the form that training reads, out of a LeRobot dataset."""
+"""The frame table of a LeRobot dataset, for training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def frame_table(
 ) -> FrameTable:
     """The frames of the episodes with these numbers; each has an id and the factor it varies.
 
-    Pictures of all `cameras` (every one of the dataset without) become image_size × image_size.
+    Images of all `cameras` (by default every one of the dataset) become image_size × image_size.
     """
     chosen = tuple(cameras) if cameras else dataset.cameras
     for name in (STATE, ACTION, *chosen):

@@ -1,4 +1,4 @@
-"""Frames out of and into MP4 files, by PyAV."""
+"""Read and write frames in MP4 files, with PyAV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from factored_scaling.data.lerobot.layout import INCOMPLETE
 from factored_scaling.errors import InvalidInput, installs
 
-# What LeRobot encodes with: a key frame every second frame makes jumps to any frame cheap.
+# Options of LeRobot: a key frame every second frame makes random access cheap.
 OPTIONS = {
     "libsvtav1": {"g": "2", "crf": "30", "preset": "12"},
     "h264": {"g": "2", "crf": "30"},
@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 def library() -> Any:
-    """PyAV, loaded when the first video is met."""
+    """PyAV, loaded on first use."""
     try:
         import av
     except ImportError:
@@ -64,7 +64,7 @@ def _nearest(
 
 
 class VideoWriter:
-    """One MP4 file that frames are appended to."""
+    """Writes frames to one MP4 file."""
 
     def __init__(self, path: Path, fps: float, shape: tuple[int, int], codec: str) -> None:
         if codec not in OPTIONS:

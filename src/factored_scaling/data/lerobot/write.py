@@ -1,4 +1,4 @@
-"""Writing datasets in LeRobot's v3.0 layout. A dataset appears under its name when it is whole, or not at all."""
+"""Write datasets in LeRobot's v3.0 layout, atomically."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 class Shelf:
-    """A dataset under construction: data files, episode list, tasks, statistics, info. `put` it in place at the end."""
+    """A dataset under construction: data files, episode list, tasks, statistics, info. `put` moves it in place."""
 
     def __init__(self, target: Path) -> None:
         target = Path(os.path.realpath(target)) if target.is_symlink() else target
@@ -54,7 +54,7 @@ class Shelf:
             self._data = pq.ParquetWriter(path, table.schema, compression="snappy")
         if table.schema != self._data.schema:
             table = _cast(table, self._data.schema)
-        self._data.write_table(table)  # a row group per episode, so that a reader can pick episodes
+        self._data.write_table(table)  # one row group per episode, so that readers can select episodes
         self._bytes += table.nbytes
         entry = {
             "episode_index": len(self.episodes),
@@ -108,7 +108,7 @@ class Shelf:
 
 
 def _cast(table: Any, schema: Any) -> Any:
-    """Rows in the form of the file that they go into: older files may hold lists where newer ones have fixed sizes."""
+    """Rows with the types of the target file: older files may hold lists instead of fixed-size lists."""
     try:
         return table.select(schema.names).cast(schema)
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -118,8 +118,8 @@ def _cast(table: Any, schema: Any) -> Any:
 class DatasetWriter:
     """Writes a new dataset, episode by episode.
 
-    `features` describe the columns apart from those that LeRobot adds itself; cameras are `image` (PNG, lossless) or
-    `video` (encoded with `codec`). As a context manager it leaves a whole dataset, or nothing after an error.
+    `features` describe the columns, without those that LeRobot adds; cameras are `image` (PNG, lossless) or
+    `video` (encoded with `codec`). As a context manager it leaves a complete dataset, or nothing after an error.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class DatasetWriter:
         return self._number - 1
 
     def close(self) -> None:
-        """Finish the files; the dataset is there from now on."""
+        """Finish the files and move the dataset in place."""
         try:
             self._close_videos()
             info = {
@@ -265,7 +265,7 @@ def video_columns(name: str, chunk: int, file: int, start: float, end: float) ->
 
 
 def write_tasks(tasks: Mapping[int, str], path: Path) -> None:
-    """meta/tasks.parquet: the text is the index that pandas, and so LeRobot, restores."""
+    """Write meta/tasks.parquet, with the texts as the index of pandas, which LeRobot reads."""
     numbers = sorted(tasks)
     column = {"name": layout.TASK_COLUMN, "field_name": layout.TASK_COLUMN}
     described = {
@@ -281,7 +281,7 @@ def write_tasks(tasks: Mapping[int, str], path: Path) -> None:
 
 
 def arrow_column(values: NDArray[Any], feature: Feature) -> Any:
-    """A feature's rows as they lie in the data files."""
+    """A feature's rows in the type of the data files."""
     if feature.dtype == "image":
         rows = [{"bytes": encoded(picture), "path": None} for picture in values]
         return pa.array(rows, IMAGE_TYPE)

@@ -1,7 +1,7 @@
-"""Executors: where workers run. An executor starts and stops workers; which runs they take is decided by the store.
+"""Executors: where workers run. An executor starts and stops workers; the store decides which runs they take.
 
 Packages add executors with an entry point in the group `factored_scaling.executors`; `package.module:Class` works
-without one. The class is called with the resources that were asked for as keywords.
+without one. The class is called with the requested resources as keywords.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class UnknownExecutor(UnknownName):
 class Job:
     """The work of an executor: which study, the folder of its files, and how its runs are carried out.
 
-    `backend` is an object that stays in this process; without it workers make the one that the options name.
-    `trainers` is for workers on a cluster that only evaluate: what its executor's `trains` needs to know.
+    `backend` is an object of this process; by default workers create the one that the options name. `trainers` is the
+    argument of the executor's `trains`, for workers on a cluster that only evaluate.
     """
 
     address: str
@@ -58,12 +58,12 @@ class Job:
 class Executor(Protocol):
     """Starts workers and waits for them.
 
-    Optional: `device`, where networks are trained by default. An executor whose workers go on when the command that
-    started them ends is a `DetachedExecutor`.
+    Optional: `device`, where networks are trained by default. An executor whose workers outlive the command that
+    started them is a `DetachedExecutor`.
     """
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
-        """How many workers to start for `waiting` runs; `workers` is what the user asked for."""
+        """The number of workers to start for `waiting` runs; `workers` is the requested number."""
         ...
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
@@ -80,7 +80,7 @@ class DetachedExecutor(Protocol):
     """
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
-        """How many workers to start for `waiting` runs; `workers` is what the user asked for."""
+        """The number of workers to start for `waiting` runs; `workers` is the requested number."""
         ...
 
     def submit(self, job: Job, workers: int) -> object:
@@ -98,8 +98,8 @@ class DetachedExecutor(Protocol):
 
 
 def split_stages(options: WorkOptions, evaluators: int, device: str = "cpu") -> tuple[WorkOptions, WorkOptions]:
-    """Options of the workers, and of those that only evaluate, on `device`; with these, the others only train."""
-    device = device if options.device else ""  # a program chooses its own
+    """Options of workers and of evaluators, which use `device`. With evaluators, the workers only train."""
+    device = device if options.device else ""  # an external program chooses its own
     evaluate = replace(options, stage="evaluate", device=device, together=None)
     return replace(options, stage="train") if evaluators else options, evaluate
 
@@ -109,33 +109,33 @@ def executor_settings(
 ) -> tuple[str, int | None, dict[str, Any]]:
     """The executor's name, the number of workers and its resources.
 
-    `declared` are the settings of study.yaml. What is given besides replaces them; another `kind` replaces all.
+    `declared` are the settings of study.yaml. The other arguments override them; another `kind` discards them.
     """
     name = declared.get("kind", "local") if kind is None else kind
     settings = {key: value for key, value in declared.items() if key != "kind"} if name == declared.get("kind") else {}
     settings |= {key: value for key, value in resources.items() if value is not None}
-    usual = settings.pop("workers", None)
-    return name, workers or usual, settings
+    default = settings.pop("workers", None)
+    return name, workers or default, settings
 
 
 def make_executor(name: str, resources: Mapping[str, Any]) -> Executor:
-    """The executor of this name, given the resources that were asked for."""
-    found = executor_class(name)
-    takes = inspect.signature(found).parameters.values()
-    known = [one.name for one in takes if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    """Create the executor of this name with the requested resources."""
+    kind = executor_class(name)
+    parameters = inspect.signature(kind).parameters.values()
+    known = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     unknown = [key for key in resources if key not in known]
-    if unknown and not any(one.kind == one.VAR_KEYWORD for one in takes):
+    if unknown and not any(one.kind == one.VAR_KEYWORD for one in parameters):
         what = f"executor {name!r} does not take {listed(unknown)}"
         hint = f"it takes {listed(known)}" if name != "local" else "`--on slurm` and `--on ray` take resources"
         raise InvalidInput(what, where=f"executor.{unknown[0]}", hint=hint)
     try:
-        return cast(Executor, found(**resources))
+        return cast(Executor, kind(**resources))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"executor {name!r} does not take these resources ({error})", where="executor") from None
 
 
 def cancel_jobs(queue: RunQueue) -> list[str]:
-    """Cancel what was submitted to schedulers for a study; returns the jobs, such as `slurm 17`."""
+    """Cancel the scheduler jobs of a study; returns their names, such as `slurm 17`."""
     cancelled = []
     for row in queue.store.documents(queue.id, JOBS):
         if not row.body.get("cancelled"):

@@ -1,4 +1,4 @@
-"""What executors of clusters share: files of a submission, following runs, databases that are refused."""
+"""Shared parts of cluster executors: files of a submission, following runs, checks of the database."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from factored_scaling.runner.remote import REASON, write_job
 from factored_scaling.store import Store
 from factored_scaling.store.documents import JOBS
 
-USUAL = 8  # workers, where the user does not say
+USUAL = 8  # default number of workers
 LOOK = 2.0  # seconds between two looks at the runs
-LINGER = 1.25  # leases that a worker without a run waits, so that a dead worker's run comes back to somebody
+LINGER = 1.25  # lease lengths that an idle worker waits, so that it can take over the run of a dead one
 # File systems on which SQLite's locks do not hold between machines.
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
 
 
 class ClusterExecutor:
-    """Settings and number of workers of an executor; `settings` makes what the cluster is asked for."""
+    """Base of cluster executors. `settings` turns resources into the options of the cluster."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class ClusterExecutor:
         self._evaluator_settings = settings(**theirs)
 
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
-        """As many as asked for, no more than there is work for."""
+        """The requested number, at most what the waiting runs need."""
         return min(workers or USUAL, math.ceil(waiting / job.options.runs_at_once))
 
 
 @contextmanager
 def written_in(folder: Path) -> Iterator[None]:
-    """Say where files cannot be written, and why."""
+    """Turn an error on writing files into one that names the folder and the reason."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def prepare(job: Job, name: str) -> Path:
     """Check that the work can go to other machines and make the folder of a submission; returns the folder."""
     if job.backend is not None:
         hint = "give a backend by name or `package.module:Class`, or executor='local'"
-        raise InvalidInput("a function or an object cannot travel to other machines", where="executor", hint=hint)
+        raise InvalidInput("a function or an object cannot be sent to other machines", where="executor", hint=hint)
     check_shared(job)
     folder = job.folder / "jobs" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     folder.mkdir(parents=True)
@@ -80,9 +80,9 @@ def job_file(job: Job, options: WorkOptions, path: Path, trainers: Mapping[str, 
 
 
 def evaluator_settings(settings: Mapping[str, Any], given: object) -> dict[str, Any]:
-    """The resources of a worker that only evaluates: those of the others without GPUs, replaced by what is given.
+    """Resources of an evaluator: those of the workers without GPUs, overridden by `given`.
 
-    Names that are not among `settings` go to `resources`; an empty text or 0 removes one from there.
+    Names that are not in `settings` go to `resources`; an empty text or 0 removes a name from there.
     """
     own = {**settings, "gpus": 0}
     more = further(own["resources"], "resources")
@@ -97,7 +97,7 @@ def evaluator_settings(settings: Mapping[str, Any], given: object) -> dict[str, 
 
 
 def _number(value: object) -> object:
-    """A number that the command line gave as a text."""
+    """A text from the command line as a number, if it is one."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -105,7 +105,7 @@ def _number(value: object) -> object:
 
 
 def amount(value: object, name: str, least: float = 0.0) -> float:
-    """A number of things that a worker gets."""
+    """A checked amount of a resource."""
     number = real(value)
     if number is None or not number >= least:
         raise InvalidInput(f"expected a number of at least {least:g}, not {shown(value)}", where=f"executor.{name}")
@@ -113,7 +113,7 @@ def amount(value: object, name: str, least: float = 0.0) -> float:
 
 
 def further(resources: object, name: str = "resources") -> dict[str, Any]:
-    """Resources that only the cluster knows."""
+    """Resources with names of the cluster, as a dict."""
     if resources is None:
         return {}
     if not isinstance(resources, Mapping):
@@ -126,7 +126,7 @@ def check_shared(job: Job) -> None:
     with Store.open(job.address, create=False) as store:
         file = store.file
     if file is not None and (kind := file_system(file)).removeprefix("fuse.") in (*NETWORK, "sshfs"):
-        what = f"SQLite lies on a network file system ({kind}), whose locks it cannot rely on"
+        what = f"the SQLite file is on a network file system ({kind}), where locks are unreliable"
         hint = "keep the study in PostgreSQL: `fsc export` here, then `fsc import postgresql://HOST/DATABASE#NAME`"
         raise InvalidInput(what, where=str(file), hint=hint)
 
@@ -144,7 +144,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
-    """Keep with the study what was submitted, for `fsc stop` and for whoever looks for logs."""
+    """Store a submission with the study, for `fsc stop` and to find its logs."""
     with Store.open(job.address, create=False) as store:
         entry = {"logs": str(folder), "host": socket.gethostname(), **body}
         store.put_document(job.study_id, JOBS, folder.name, entry)
@@ -153,8 +153,8 @@ def record(job: Job, folder: Path, body: Mapping[str, Any]) -> None:
 def follow(job: Job, folder: Path, on_event: Callable[[Event], None], over: Callable[[], str | None]) -> bool:
     """Report runs as they end, until none is left or workers were asked to stop; False when interrupted.
 
-    An interrupt stops no worker. `folder` is that of the submission. `over` says why no worker is left, or None while
-    there are some. Where the scheduler or the database cannot be reached, that is a warning: workers go on.
+    An interrupt stops no worker. `folder` is that of the submission. `over` returns why no worker is left, or None
+    while there are some. An unreachable scheduler or database is a warning, because workers continue.
     """
     states: dict[int, str] = {}
     warned = ""
@@ -166,7 +166,7 @@ def follow(job: Job, folder: Path, on_event: Callable[[Event], None], over: Call
             except FscError as error:
                 if str(error) != warned:
                     warned = str(error)
-                    on_event(Warned(f"{error}; the workers go on"))
+                    on_event(Warned(f"{error}; workers continue"))
                 time.sleep(5 * LOOK)
                 continue
             if not left or (reason is not None and ending):

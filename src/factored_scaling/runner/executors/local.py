@@ -1,4 +1,4 @@
-"""This machine's worker processes: started, listened to, restarted when killed, stopped cleanly."""
+"""Worker processes on this machine: start them, restart them when killed, and stop them cleanly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOK = 0.2  # seconds between two looks at whether workers live and whether to 
 class LocalExecutor:
     """Worker processes on this machine; threads for a backend that is an object of this process.
 
-    With `evaluators` the workers only train. So many others, on the CPU, measure what they have trained.
+    With `evaluators`, the workers only train, and as many additional workers on the CPU measure the policies.
     """
 
     def __init__(self, *, evaluators: int = 0) -> None:
@@ -44,7 +44,7 @@ class LocalExecutor:
     def count(self, job: Job, waiting: int, workers: int | None) -> int:
         """One worker per core where a worker keeps one core busy, else one.
 
-        A program of one's own wants the machine for itself; two workers on one GPU would share its memory unknowingly.
+        An external program may need the whole machine, and two workers would compete for the memory of one GPU.
         """
         options = job.options
         one_core = bool(options.backend) and getattr(backend_class(options.backend), "one_core", False)
@@ -63,11 +63,11 @@ class LocalExecutor:
             from factored_scaling.policies.capacity import check_device
 
             check_device(options.device)
-        # A simulator that has processes of its own shares the cores among the workers.
+        # A simulator with processes of its own divides the cores among the workers.
         os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
         if in_process and not one_core:
-            # A robot's pictures are larger than the simulator's, and keep more than one core busy. Threads that wait
-            # must sleep: spinning, they take the core from the one they wait for as soon as anything else runs.
+            # A robot's images are larger than the simulator's and keep several cores busy. Waiting threads must sleep:
+            # spinning threads take the core from the thread they wait for when other programs run.
             options = replace(options, threads=share)
             os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         own, theirs = split_stages(options, self._evaluators)
@@ -78,10 +78,10 @@ class LocalExecutor:
 
 
 class ProcessLine:
-    """A worker's line to the process that started it."""
+    """A worker's connection to the process that started it."""
 
     def __init__(self, messages: Any, stop: StopEvent, trained: StopEvent, parent: int) -> None:
-        self.ending = False  # this worker alone was asked to
+        self.ending = False  # only this worker was asked to end
         self._messages = messages
         self._stop = stop
         self._trained = trained
@@ -98,11 +98,11 @@ class ProcessLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work."""
+        """Whether workers that train are running."""
         return not self._trained.is_set()
 
     def check(self) -> None:
-        """A safe point."""
+        """Raise Stopped when a stop was requested: a safe point."""
         if self.stopping:
             raise Stopped
 
@@ -118,9 +118,9 @@ def run_workers(
 ) -> bool:
     """Run `entry(line, *arguments)` in `count` fresh processes until all return; False when stopped by Ctrl-C.
 
-    Beside them run `evaluators` processes with the arguments `evaluate`; their lines say when the others have ended. A
-    worker that is killed (by hand, or out of memory) is started again, up to five times in all; one that raises
-    ends the whole with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
+    In addition, `evaluators` processes run with the arguments `evaluate`; their lines tell when the others end. A
+    worker that is killed (by hand, or out of memory) is restarted, up to five times in all. A worker that raises ends
+    all with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
     them at once. SIGTERM may come to all processes, as `timeout` and schedulers send it.
     """
     context = multiprocessing.get_context("spawn")
@@ -152,7 +152,7 @@ def run_workers(
         workers = {start(mine): mine for mine in given}
         restarts = _RESTARTS
         while workers:
-            until = time.monotonic() + _LOOK  # also when workers never stop talking
+            until = time.monotonic() + _LOOK  # even if messages keep arriving
             while (left := until - time.monotonic()) > 0:
                 listen(left)
             if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
@@ -173,19 +173,19 @@ def run_workers(
         while listen(0.05):
             pass
     if broken:
-        raise RunFailed(f"a worker ended: {broken[0]}", hint="what was recorded is kept; mend it and run again")
+        raise RunFailed(f"a worker ended: {broken[0]}", hint="recorded results are kept; fix the cause and run again")
     return not stop.is_set()
 
 
 @dataclass(frozen=True)
 class _Broken:
-    """A worker's last words."""
+    """The error that ended a worker."""
 
     reason: str
 
 
 class _Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of dying of them. Only the main thread can listen to signals."""
+    """Counts Ctrl-C and SIGTERM instead of exiting. Only the main thread can handle signals."""
 
     def __init__(self, stop: StopEvent) -> None:
         self.count = 0
@@ -233,4 +233,4 @@ def _worker(
         traceback.print_exc()
         messages.put(_Broken(f"{type(error).__name__}: {error}"))
     if line.ending:
-        sys.exit(128 + signal.SIGTERM)  # for the parent: killed by hand, unless everybody ends
+        sys.exit(128 + signal.SIGTERM)  # tells the parent that this worker was killed

@@ -1,7 +1,7 @@
 """Workers as tasks of a Ray cluster.
 
-The tasks belong to a driver, a process of its own on this machine: `python -m factored_scaling.runner.executors.ray`.
-It goes on when the command that started it ends. A task whose node fails is started on another one.
+The tasks belong to a driver process on this machine: `python -m factored_scaling.runner.executors.ray`. It outlives the
+command that started it. A task whose node fails is restarted on another node.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from factored_scaling.store.documents import JOBS
 STARTED, TRAINED = "started", "trained"  # files beside JOB.json: a worker runs; all that train have ended
 LOOK, LOOK_FOR_CANCEL = 1.0, 5.0  # seconds between two looks at the tasks, and for a request to cancel them
 CONNECT, ANSWER = 10.0, 30.0  # seconds in which a port must be open, and in which a cluster must answer
-_DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns of a process that is forgotten while it runs
+_DRIVERS: list[subprocess.Popen[bytes]] = []  # Python warns when a running process is garbage-collected
 
 
 class RayExecutor(ClusterExecutor):
@@ -49,8 +49,8 @@ class RayExecutor(ClusterExecutor):
     that of the cluster; by default RAY_ADDRESS, or the cluster of this machine. `memory` is in GB; `resources` are the
     cluster's own, such as `{"a100": 1}`.
 
-    With `evaluators` these workers only train. So many other tasks measure what they have trained; they get the same
-    without GPUs, replaced by `evaluator_resources`, and start after the first worker.
+    With `evaluators`, these workers only train, and as many other tasks measure the policies. Those get the same
+    resources without GPUs, overridden by `evaluator_resources`, and start after the first worker.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RayExecutor(ClusterExecutor):
         super().__init__(_options, given, evaluators, evaluator_resources)
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Start the driver and follow the runs; interrupted, the tasks go on."""
+        """Start the driver and follow the runs. After an interrupt the tasks continue."""
         folder, driver = self.submit(job, workers)
 
         def over() -> str | None:
@@ -121,7 +121,7 @@ class RayExecutor(ClusterExecutor):
     def cancel(submission: Mapping[str, Any]) -> None:
         """End the driver of a submission, and with it the tasks.
 
-        One on another machine ends by itself: it looks whether its submission is marked as cancelled.
+        A driver on another machine ends by itself, because it checks whether its submission is cancelled.
         """
         for id_ in submission["ids"] if submission["host"] == socket.gethostname() else ():
             # the number may belong to another process by now
@@ -131,7 +131,7 @@ class RayExecutor(ClusterExecutor):
 
 
 def check_reachable(address: str) -> None:
-    """Raise RunFailed where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raise RunFailed if nothing listens at HOST:PORT; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return
@@ -143,7 +143,7 @@ def check_reachable(address: str) -> None:
 
 
 def drive(folder: Path) -> int:
-    """Keep a task per worker going until all have ended; returns 1 where all of them failed."""
+    """Run one task per worker until all have ended; returns 1 if all of them failed."""
     import ray
 
     plan = json.loads((folder / "ray.json").read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ def drive(folder: Path) -> int:
                 failures += 1
                 print(error, file=sys.stderr, flush=True)
         if evaluating and (ended or (folder / STARTED).exists()):
-            # not before: they would hold the cores that a worker waits for, and have nothing to evaluate
+            # earlier they would have nothing to evaluate and hold the cores that a worker waits for
             later = start(*evaluating.pop())
             waiting, count = [*waiting, *later], count + len(later)
         if not any(one in trainers for one in waiting):
@@ -202,7 +202,7 @@ def drive(folder: Path) -> int:
 
 
 def _cancelled(folder: Path) -> bool:
-    """Whether somebody cancelled this submission, perhaps on another machine."""
+    """Whether this submission was cancelled, on this or another machine."""
     job = read_job(folder / "job.json")
     with contextlib.suppress(StoreError), Store.open(job.address, create=False) as store:
         return bool((store.document(job.study_id, JOBS, folder.name) or {}).get("cancelled"))
@@ -218,7 +218,7 @@ def _task(path: str) -> str:
 
 
 def _options(gpus: float, cpus: float, memory: float | None, resources: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What Ray is asked for."""
+    """Options of Ray for these resources."""
     options: dict[str, Any] = {"num_cpus": amount(cpus, "cpus"), "num_gpus": amount(gpus, "gpus")}
     if memory is not None:
         options["memory"] = int(amount(memory, "memory") * 2**30)

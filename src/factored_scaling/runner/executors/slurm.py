@@ -37,8 +37,8 @@ class SlurmExecutor(ClusterExecutor):
     fails. `gpus` and `cpus` are per worker, `memory` is in GB, `time` is HH:MM:SS or minutes; `resources` are further
     options of sbatch, such as `{"constraint": "a100"}`.
 
-    With `evaluators` these workers only train. A second array of so many jobs measures what they have trained; it gets
-    the same without GPUs, replaced by `evaluator_resources`, and starts after the first worker.
+    With `evaluators`, these workers only train, and a second array of as many jobs measures the policies. It gets the
+    same resources without GPUs, overridden by `evaluator_resources`, and starts after the first worker.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SlurmExecutor(ClusterExecutor):
         super().__init__(_parameters, given, evaluators, evaluator_resources)
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Submit the jobs and follow the runs; interrupted, the jobs go on."""
+        """Submit the jobs and follow the runs. After an interrupt the jobs continue."""
         folder, ids = self.submit(job, workers)
         warned = ""
 
@@ -113,7 +113,7 @@ class SlurmExecutor(ClusterExecutor):
         if self._evaluators:
             path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
             parameters, more = self._evaluator_settings, "slurm_additional_parameters"
-            # not before: until then there is nothing to evaluate
+            # earlier there is nothing to evaluate
             parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
             try:
                 ids = ids + array(path, self._evaluators, parameters)
@@ -139,7 +139,7 @@ class SlurmExecutor(ClusterExecutor):
     @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
         """Cancel the jobs of a submission, queued and running."""
-        # with the name: a cluster that was set up anew gives numbers again
+        # by name too, because a reinstalled cluster reuses job numbers
         ids = sorted({id_.partition("_")[0] for id_ in submission["ids"]})
         done = _ask("scancel", f"--name={submission['name']}", *ids)
         if done.returncode and "Invalid job id" not in done.stderr:
@@ -154,7 +154,7 @@ def _parameters(
     partition: str | None,
     resources: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What submitit asks Slurm for."""
+    """Parameters of submitit for these resources."""
     gpus, cpus = amount(gpus, "gpus"), amount(cpus, "cpus", 1)
     if gpus != int(gpus):
         hint = "a worker with one GPU trains several runs at once: --together"
@@ -195,7 +195,7 @@ def minutes(time: str | int) -> int:
 
 
 def alive(ids: Sequence[str]) -> list[tuple[str, str]]:
-    """State and reason of those jobs that are queued or running; RunFailed where Slurm does not answer."""
+    """State and reason of the queued and running jobs; RunFailed if Slurm does not answer."""
     arrays = sorted({id_.partition("_")[0] for id_ in ids})
     done = _ask("squeue", "--noheader", "--format=%T %r", f"--jobs={','.join(arrays)}")
     if done.returncode and "Invalid job id" not in done.stderr:
@@ -212,7 +212,7 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def last_line(text: str) -> str:
-    """The last line with something on it, of sbatch's own where there are any."""
+    """The last non-empty line, of sbatch's own lines if there are any."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines if line.startswith("sbatch: ")]
     return (own or lines or ["no reason given"])[-1]

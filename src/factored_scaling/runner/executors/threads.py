@@ -1,4 +1,4 @@
-"""Workers as threads of this process, for functions and backends that are objects: they need not be importable."""
+"""Workers as threads of this process, for functions and backend objects that need not be importable."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.worker import work
 
-_LOOK = 0.2  # seconds between two looks at whether threads live
+_LOOK = 0.2  # seconds between two checks of the threads
 
 
 class ThreadLine:
-    """A worker thread's line to the thread that started it."""
+    """A worker thread's connection to the thread that started it."""
 
     def __init__(self, say: Callable[[Event], None], stop: threading.Event, trained: threading.Event) -> None:
         self.say = say
@@ -30,20 +30,20 @@ class ThreadLine:
 
     @property
     def training(self) -> bool:
-        """Whether workers that train are at work."""
+        """Whether workers that train are running."""
         return not self._trained.is_set()
 
     def check(self) -> None:
-        """Raise Stopped when a stop was asked for."""
+        """Raise Stopped after a stop request."""
         if self._stop.is_set():
             raise Stopped
 
 
 def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evaluators: int = 0) -> bool:
-    """Run the job's backend in `workers` threads; False when stopped by Ctrl-C. `evaluators` are threads besides.
+    """Run the job's backend in `workers` threads; False when stopped by Ctrl-C. `evaluators` threads are added.
 
-    One worker runs in the calling thread: what it calls may use the terminal and a debugger, and Ctrl-C ends it at
-    once. Several finish the runs that they have. A worker that raises ends all.
+    A single worker runs in the calling thread: it may use the terminal and a debugger, and Ctrl-C ends it at once.
+    Several workers finish their current runs. A worker that raises ends all.
     """
     stop, trained = threading.Event(), threading.Event()
     own, theirs = split_stages(job.options, evaluators)

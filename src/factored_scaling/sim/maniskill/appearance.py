@@ -1,4 +1,4 @@
-"""What things look like: table tops, walls and distractor sets, four for training and ten held out of it."""
+"""Appearances: table tops, walls and distractor sets, four for training and ten held out of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class DistractorSet:
-    """Two things that do not belong to the task."""
+    """Two objects that do not belong to the task."""
 
     first: Thing
     second: Thing

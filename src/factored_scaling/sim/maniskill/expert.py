@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from factored_scaling.sim.maniskill.rules import BASE_X
 
 HAND = "panda_hand_tcp"  # the point between the fingertips
-# Joint positions that the arm can take, a little inside the robot's limits.
+# Joint limits, slightly inside the robot's.
 LOWEST = np.array([-2.89, -1.76, -2.89, -3.06, -2.89, -0.01, -2.89])
 HIGHEST = np.array([2.89, 1.76, 2.89, -0.07, 2.89, 3.74, 2.89])
 FASTEST = 0.35  # radians in one control step; a straight line near a singularity would ask for more
@@ -24,7 +24,7 @@ BASE = np.array([BASE_X, 0.0, 0.0])
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A stretch of the way: in so many control steps to a hand pose, with the fingers at `grip` metres.
+    """A part of a path: to a hand pose in so many control steps, with the fingers at `grip` metres.
 
     The hand points down; `yaw` turns it about the vertical, `tilt` leans the fingers away from the robot.
     """
@@ -55,13 +55,13 @@ class Arm:
         self.link = next(index for index, name in enumerate(names) if name.endswith(HAND))
 
     def pose(self, joints: Array) -> tuple[Array, Array]:
-        """Where the hand is: position and quaternion (w first)."""
+        """Pose of the hand: position and quaternion (w first)."""
         self.model.compute_forward_kinematics(np.concatenate([joints, [0.0, 0.0]]))
         pose = self.model.get_link_pose(self.link)
         return np.asarray(pose.p, np.float64) + BASE, np.asarray(pose.q, np.float64)
 
     def reach(self, position: Array, quaternion: Array, near: Array) -> Array | None:
-        """Joints that bring the hand there, found from `near`; None when the arm cannot."""
+        """Joints that reach the hand pose, searched from `near`; None if it is out of reach."""
         pose = sapien.Pose(position - BASE, quaternion)
         start = np.concatenate([near, [0.0, 0.0]])
         mask = np.array([1] * 7 + [0, 0], np.int32)
@@ -113,5 +113,5 @@ def _between(a: Array, b: Array, share: float) -> Array:
 
 
 def _ease(share: float) -> float:
-    """Starts and ends at rest, without a jerk."""
+    """Smooth timing that starts and ends at rest."""
     return share * share * share * (10 - 15 * share + 6 * share * share)

@@ -1,7 +1,7 @@
-"""Rollouts: trials side by side in lanes. Groups of lanes move independently while policies think for other groups.
+"""Rollouts: trials side by side in lanes. Groups of lanes move while policies compute actions for other groups.
 
-Which trials share a batch follows from the trials alone, not from timing or the number of processes, and a process that
-dies is replaced by one that repeats its trials' actions. So the policy meets the same batches every time.
+Batches depend on the trials alone, not on timing or the number of processes, and a process that dies is replaced by one
+that repeats its trials' actions. So the policy gets the same batches every time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from factored_scaling.sim.maniskill.scene import Scene
 from factored_scaling.sim.maniskill.worker import Move, Moved
 from factored_scaling.sim.task import Act
 
-LANES = 32  # trials under way at once; fixed, so that the policy's batches do not depend on the machine
-GROUPS = 2  # of a policy's lanes: one moves while the policy thinks for the other
+LANES = 32  # trials at once; fixed, so that the policy's batches do not depend on the machine
+GROUPS = 2  # of a policy's lanes: one moves while the policy computes for the other
 NOTHING = np.empty((0, ACTION_SIZE), np.float32)
 
 
@@ -34,7 +34,7 @@ class _Trial:
     lane: int
     scene: Scene
     taken: list[NDArray[np.float32]] = field(default_factory=list)
-    # Which life of its process knows the trial; None for none.
+    # The generation of its process that has the trial; None for none.
     known_to: int | None = None
     now: Moved | None = None
 
@@ -43,7 +43,7 @@ class _Trial:
         return sum(len(actions) for actions in self.taken)
 
     def move(self, life: int) -> Move:
-        """What to tell the process in that life: the last actions, or everything if it does not know the trial."""
+        """The message for this generation of the process: the last actions, or all if it does not have the trial."""
         if self.known_to == life:
             return Move(self.lane, None, self.taken[-1])
         return Move(self.lane, self.scene, np.concatenate([NOTHING, *self.taken]))
@@ -62,8 +62,8 @@ def run_lanes(
     """Roll the policies out in every scene; yields (row, success) as trials end.
 
     Row r is scene r mod n of policy r div n. A policy has its lanes and scenes in `GROUPS` groups. `at_once` policies
-    have lanes; the next ones take over theirs. All policies with a group that has moved decide in one call of `act`: on
-    a GPU they think side by side.
+    have lanes, and the next ones reuse them. All policies with a group that has moved decide in one call of `act`, in
+    parallel on a GPU.
     """
     queues: dict[range, deque[_Group]] = defaultdict(deque)
     for policy in range(policies):
@@ -93,7 +93,7 @@ def run_lanes(
             for group in moved:
                 group.go()
     finally:
-        pool.forget()  # when the caller stops half-way, answers are on their way
+        pool.forget()  # if the caller stops early, answers are still pending
 
 
 class _Group:
@@ -105,10 +105,10 @@ class _Group:
         self.lanes = lanes
         self.waiting = waiting
         self.trials: list[_Trial] = []
-        self.sent: dict[int, Ticket] = {}  # per process, for the moves that are under way
+        self.sent: dict[int, Ticket] = {}  # pending moves per process
 
     def go(self) -> None:
-        """Begin the next trials in free lanes and send every lane's move."""
+        """Start the next trials in free lanes and send every lane's move."""
         busy = {trial.lane for trial in self.trials}
         for lane in self.lanes:
             if lane not in busy and self.waiting:
@@ -118,11 +118,11 @@ class _Group:
             self._send(process)
 
     def has_moved(self) -> bool:
-        """Whether all answers are there."""
+        """Whether all answers have arrived."""
         return all(self.pool.has(ticket) for ticket in self.sent.values())
 
     def meet(self, max_steps: int) -> Iterator[tuple[int, bool]]:
-        """Take every lane's answer; yields the trials that are over and lets go of them."""
+        """Receive every lane's answer; yields finished trials and frees their lanes."""
         for process in sorted(self.sent):
             self._receive(process)
         self.sent = {}

@@ -25,7 +25,7 @@ SPARE = 0.030
 
 
 def kept_clear(rules: Rules, manipulated: tuple[float, ...], goal: tuple[float, ...]) -> list[Stretch]:
-    """Where the task happens."""
+    """Stretches of the table that the task uses."""
     thing, place = (manipulated[0], manipulated[1]), (goal[0], goal[1])
     if rules.stage == "pick":
         return [(thing, thing, TOMATO_RADIUS + 0.02), (place, place, PLATE_RADIUS)]

@@ -1,4 +1,4 @@
-"""The robot's description with coarser visual meshes, made once and kept in a cache folder.
+"""The robot's description with coarser visual meshes, created once in a cache folder.
 
 Rendering on a CPU is bound by vertices: the Panda's stock visuals have 134 thousand triangles, the coarse ones a fifth.
 Collision meshes, masses and joints stay as they are, so the motion does not change by a bit.
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COARSE = 0.008
-# The hand is seen by the camera on it; the fingers are small as they come.
+# The camera on the hand sees it; the fingers' meshes are already small.
 FINER = {"hand": 0.004, "finger": 0.0}
 VERSION = 1  # of the files in the cache; raise it when they change
 
@@ -54,7 +54,7 @@ def bare_urdf(urdf: Path) -> Path:
 
 
 def _cached(urdf: Path, kind: str) -> Path:
-    """The copy in the cache; several processes may make it at once, one of them wins."""
+    """The cached copy. Several processes may create it at once; one wins."""
     made_of = f"{VERSION}/{kind}/{urdf}/{urdf.stat().st_size}/{COARSE}/{sorted(FINER.items())}"
     folder = _cache_folder() / f"{urdf.stem}-{kind}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
     if not folder.exists():
@@ -96,7 +96,7 @@ def _write(urdf: Path, folder: Path, kind: str) -> None:
         for mesh in link.findall("collision/geometry/mesh"):
             mesh.set("filename", str(urdf.parent / mesh.attrib["filename"]))
     tree.write(folder / urdf.name)
-    pairs = urdf.with_suffix(".srdf")  # which links may overlap; the loader looks for it beside the description
+    pairs = urdf.with_suffix(".srdf")  # collision exceptions, which the loader reads beside the description
     if pairs.exists():
         shutil.copyfile(pairs, folder / pairs.name)
 

@@ -1,4 +1,4 @@
-"""Building what is seen: SAPIEN render shapes from meshes and textures. Without a renderer only `build` runs."""
+"""Visual shapes: SAPIEN render shapes from meshes and textures. Without a renderer only `build` runs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def floor(colour: Colour, size: float) -> list[Shape]:
 
 
 def half_height(thing: Thing) -> float:
-    """How far above the table the thing's middle is."""
+    """Height of the object's centre above the table."""
     return thing.size[2]
 
 

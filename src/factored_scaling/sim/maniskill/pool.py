@@ -1,4 +1,4 @@
-"""The parent's side of the simulator processes: started when needed, fed through pipes, replaced when they die."""
+"""The parent's side of the simulator processes: start them, send jobs through pipes, replace dead ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProcessDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """For the answer to some jobs: which process, in which of its lives, and the how manieth since its birth."""
+    """Identifies the answer to some jobs: process, its generation, and the answer's number since its start."""
 
     process: int
     life: int
@@ -35,7 +35,7 @@ class _Process:
     pipe: Connection
     sent: int = 0
     received: int = 0
-    # Answers below this number were for somebody who has gone.
+    # Answers below this number are no longer needed.
     wanted_from: int = 0
     early: dict[int, list[Answer] | FscError] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Pool:
         _end(self._processes)
 
     def life(self, index: int) -> int:
-        """How often the process has been replaced; a replacement has none of the earlier state."""
+        """The generation of the process: how often it was replaced, each time losing its state."""
         return self._lives[index]
 
     def pids(self) -> list[int]:
@@ -71,14 +71,14 @@ class Pool:
         found = self._processes[index]
         if found is None:
             found = self._processes[index] = _start(self.options)
-        # A process that is dead by now is noticed when its answer is received.
+        # A dead process is detected when its answer is received.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             found.pipe.send(list(jobs))
         found.sent += 1
         return Ticket(index, self._lives[index], found.sent - 1)
 
     def receive(self, ticket: Ticket) -> list[Answer]:
-        """The answers to the jobs of that ticket; ProcessDied when the process went down before it gave them."""
+        """The answers to the jobs of the ticket; ProcessDied if the process ended before."""
         found = self._processes[ticket.process]
         if found is None or ticket.life != self._lives[ticket.process]:
             raise ProcessDied
@@ -96,20 +96,20 @@ class Pool:
         return found is None or ticket.life != self._lives[ticket.process] or ticket.number in found.early
 
     def listen(self, wait_for_one: bool) -> None:
-        """Read the answers that have come; if there are none, wait for one when told to."""
+        """Read the answers that have arrived; if there are none, optionally wait for one."""
         busy = [index for index, one in enumerate(self._processes) if one is not None and one.received < one.sent]
         for index in self._ready(busy, None if wait_for_one else 0):
             self._read(index)
 
     def forget(self) -> None:
-        """Nobody waits any more for what has been sent so far."""
+        """Ignore the answers to all jobs sent so far."""
         for found in self._processes:
             if found is not None:
                 found.wanted_from = found.sent
                 found.early.clear()
 
     def map(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
-        """Do jobs in whichever process is free; yields (index of the job, answer) as they come."""
+        """Run jobs in free processes; yields (index of the job, answer) in order of completion."""
         waiting = list(range(len(jobs)))[::-1]
         busy: dict[int, tuple[int, Ticket]] = {}
 
@@ -133,7 +133,7 @@ class Pool:
             self.forget()
 
     def _read(self, index: int) -> bool:
-        """Take up the process's next answer; False when it died instead."""
+        """Read the process's next answer; False if it died."""
         found = self._processes[index]
         assert found is not None
         try:

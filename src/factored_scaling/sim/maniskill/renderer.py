@@ -1,4 +1,4 @@
-"""Finding a renderer, and saying what to install when there is none."""
+"""Find a renderer, or tell what to install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from factored_scaling.errors import FscError, UnknownName
 
-RENDERER = "FSC_SIM_RENDERER"  # environment variable: gpu or cpu, to leave the other one alone
+RENDERER = "FSC_SIM_RENDERER"  # environment variable: gpu or cpu
 KINDS = ("gpu", "cpu")
 
 INSTALL = (
@@ -15,7 +15,7 @@ INSTALL = (
     "mesa-vulkan-drivers libvulkan1` (scripts/renderer-for-tests does both); on Ubuntu 24.04 or Debian 13: `apt-get "
     "install mesa-vulkan-drivers libvulkan1`; with an NVIDIA card: its driver's libnvidia-gl package"
 )
-# What SAPIEN says, and what it means.
+# Errors of SAPIEN, and their meaning.
 MEANINGS = (
     ("ErrorIncompatibleDriver", "there is no Vulkan driver"),
     ("Failed to find a supported physical device", "the Vulkan driver is too old (Mesa 24.3 or newer is needed)"),
@@ -25,11 +25,11 @@ MEANINGS = (
 
 
 class NoRenderer(FscError):
-    """Pictures were asked for and this machine cannot make any."""
+    """This machine cannot render the requested images."""
 
 
 def translate(error: Exception) -> NoRenderer:
-    """SAPIEN's error in words that say what to do."""
+    """SAPIEN's error with a message on what to do."""
     text = str(error)
     meaning = next((words for sign, words in MEANINGS if sign.lower() in text.lower()), text)
     return NoRenderer(f"cannot render: {meaning}", hint=INSTALL)

@@ -1,4 +1,4 @@
-"""The five settings: what each is made of, the paper's ranges, cameras and timing. Metres and radians."""
+"""The five settings: objects, the paper's ranges, cameras and timing, in metres and radians."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PoseRange:
     half: tuple[float, float, float]
 
     def at(self, unit: tuple[float, ...], widen: float = 1.0) -> tuple[float, float, float]:
-        """The pose at `unit` in [-1, 1]³, the range made wider by a factor."""
+        """The pose at `unit` in [-1, 1]³, with the range widened by a factor."""
         x, y, yaw = (c + h * widen * u for c, h, u in zip(self.centre, self.half, unit, strict=True))
         return x, y, yaw
 

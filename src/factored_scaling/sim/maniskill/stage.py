@@ -1,4 +1,4 @@
-"""What the three environments share: robot, table, walls, lamp, cameras and distractors around a task's objects."""
+"""Shared parts of the three environments: robot, table, walls, lamp, cameras, distractors around a task's objects."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ WRIST_EYE, WRIST_LEAN, WRIST_VIEW = (0.070, 0.0, 0.020), 0.15, 1.40
 class Stage(BaseEnv):  # type: ignore[misc]
     """A table in front of a Franka Panda, in a room. Subclasses add the objects, the success rule and the expert.
 
-    Nothing is random here: `play(scene)` builds the scene from the values in it, so that what happened before
-    cannot change what follows. Randomised by the values: table texture and height, wall texture, lamp, third-person
-    camera, distractors, initial joints and the poses of the two objects.
+    Nothing is random here: `play(scene)` builds the scene from its values, independently of earlier scenes.
+    Randomised by the values: table texture and height, wall texture, lamp, third-person camera, distractors, initial
+    joints and the poses of the two objects.
     """
 
     def __init__(self, rules: Rules, scene: Scene, image_size: int, render: str | None, coarse: bool = True) -> None:
@@ -59,7 +59,7 @@ class Stage(BaseEnv):  # type: ignore[misc]
         raise NotImplementedError
 
     def plans(self) -> list[list[Leg]]:
-        """The expert's ways to do the task, the preferred one first."""
+        """The expert's plans for the task, the preferred one first."""
         raise NotImplementedError
 
     # What others call
@@ -71,7 +71,7 @@ class Stage(BaseEnv):  # type: ignore[misc]
 
     def act(self, action: NDArray[np.float32]) -> None:
         """One control step towards a joint target."""
-        # What ManiSkill's position controllers do, without their tensors: those take as long as the physics.
+        # Like ManiSkill's position controllers, but without their tensors, which take as long as the physics.
         targets = [*action.tolist(), float(action[-1])]  # the second finger mirrors the first
         for joint, target in zip(self.agent.robot._objs[0].active_joints, targets, strict=True):
             joint.set_drive_target(target)
@@ -83,18 +83,18 @@ class Stage(BaseEnv):  # type: ignore[misc]
         return np.asarray(self.agent.robot._objs[0].qpos[:8], dtype=np.float32)
 
     def look(self) -> NDArray[np.uint8]:
-        """What the cameras see now: cameras × 3 × height × width."""
+        """Render the current images: cameras × 3 × height × width."""
         self.capture()
         return self.captured()
 
     def capture(self) -> None:
-        """Start rendering what the cameras see now; `captured` waits for the pictures."""
+        """Start rendering the current images; `captured` waits for them."""
         self.scene.update_render(update_sensors=True, update_human_render_cameras=False)
         for sensor in self._sensors.values():
             sensor.capture()
 
     def captured(self) -> NDArray[np.uint8]:
-        """The pictures that were captured last: cameras × 3 × height × width.
+        """The last captured images: cameras × 3 × height × width.
 
         They are read through Vulkan. ManiSkill would hand them to CUDA first, for which every simulator process would
         need a CUDA context that takes turns with all others on the GPU.
@@ -103,7 +103,7 @@ class Stage(BaseEnv):  # type: ignore[misc]
         return np.ascontiguousarray(np.stack([view[..., :3].transpose(2, 0, 1) for view in views]))
 
     def plan(self) -> NDArray[np.float32] | None:
-        """The expert's actions from the initial joints; None when no way is within reach."""
+        """The expert's actions from the initial joints; None if no plan is within reach."""
         arm = Arm(self.agent.robot._objs[0])
         for legs in self.plans():
             found = follow(arm, self.layout.joints, legs)

@@ -22,7 +22,7 @@ from factored_scaling.sim.task import Act, Condition, DemoRequest
 
 IMAGE_SIZES = (16, 1024)
 ATTEMPTS = 20
-MOST_AT_ONCE = 4  # policies that are rolled out side by side; more would only wait longer for the same processes
+MOST_AT_ONCE = 4  # policies that are rolled out at once; more would wait for the same processes
 LANES_EACH = 16  # scenes that a process may hold, each some tens of MB
 PROCESSES = "FSC_SIM_PROCESSES"  # environment variable: the default number of simulator processes
 
@@ -33,7 +33,7 @@ def make_task(
     """The setting of that name.
 
     Pictures are square with `image_size` pixels a side (the paper's by default). `processes` simulate side
-    by side (one per core by default); how many changes the speed and nothing else. `coarse` renders the
+    by side (one per core by default); their number changes only the speed. `coarse` renders the
     robot with simplified meshes.
     """
     if name not in SETTINGS:
@@ -46,7 +46,7 @@ def make_task(
 
 
 class ManiSkillTask:
-    """A `Task`. Everything follows from the requests and conditions; the processes behind it only make it fast."""
+    """A `Task`. Results depend only on requests and conditions; the processes only affect the speed."""
 
     def __init__(self, rules: Rules, image_size: int, processes: int, coarse: bool = True) -> None:
         if processes < 1:
@@ -65,7 +65,7 @@ class ManiSkillTask:
         self._pools: dict[bool, Pool] = {}
 
     def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
-        """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""
+        """The expert's episodes for the requests; failed attempts are redrawn."""
         found = self.attempt(requests)
         return self._table([(request, shown) for request, (_, shown) in zip(requests, found, strict=True)])
 
@@ -94,7 +94,7 @@ class ManiSkillTask:
     ) -> Iterator[tuple[int, float]]:
         """Several policies behind one `act`: row r is condition r mod n of policy r div n. Yields (row, score).
 
-        Policies have lanes of their own in the same processes. The scores of a policy come in the order of its rows.
+        Policies have separate lanes in the same processes. Scores of a policy are in the order of its rows.
         """
         if execute < 1:
             raise InvalidInput(f"cannot execute {execute} actions of a prediction", hint="execute at least 1")
@@ -111,7 +111,7 @@ class ManiSkillTask:
                 waiting[one] += 1
 
     def pool(self, render: bool) -> Pool:
-        """The processes that render, or the ones that do not."""
+        """The processes with or without rendering."""
         if render not in self._pools:
             options = Options(self.rules, self.image_size, render, self.coarse)
             self._pools[render] = Pool(options, self.processes)

@@ -1,4 +1,4 @@
-"""A simulator process: it stays alive, holds one environment per lane, and does the jobs that come through its pipe."""
+"""A simulator process: it holds one environment per lane and carries out jobs from its pipe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Go on in a lane: begin with `scene` if given, take the actions, and stop at success."""
+    """Continue in a lane: start `scene` if given, take the actions, and stop at success."""
 
     lane: int
     scene: Scene | None
@@ -44,7 +44,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where a lane stands: whether the task is done, and what is seen (nothing once it is over)."""
+    """The state of a lane: whether the task is done, and the images (none when it is over)."""
 
     done: bool
     state: NDArray[np.float32]
@@ -53,7 +53,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Play the expert's episode, with pictures or without."""
+    """Play the expert's episode, with or without images."""
 
     scene: Scene
     pictures: bool
@@ -61,7 +61,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An episode. `actions` is empty when the expert found no way."""
+    """An episode. `actions` is empty if the expert has no plan."""
 
     state: NDArray[np.float32]
     actions: Actions
@@ -81,7 +81,7 @@ class Simulator:
         self._stages: dict[int, Stage] = {}
 
     def do(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Carry out the jobs. Every lane moves and starts rendering before the first picture is waited for."""
+        """Carry out the jobs. All lanes move and start rendering before the first image is awaited."""
         answers: list[Answer] = []
         rendering: dict[int, Stage] = {}
         for place, job in enumerate(jobs):
@@ -103,7 +103,7 @@ class Simulator:
         """The lane's environment, reset to the scene."""
         if lane not in self._stages:
             self._stages[lane] = self._make(scene)
-            # Every reset collects garbage; what is loaded by now is not garbage and need not be looked at again.
+            # Every reset collects garbage. Exclude loaded objects to make it faster.
             gc.collect()
             gc.freeze()
         self._stages[lane].play(scene)
@@ -144,10 +144,10 @@ class Simulator:
 
 
 def serve(pipe: Connection, options: Options) -> None:
-    """The process: answer lists of jobs until the parent is gone."""
+    """Answer lists of jobs until the parent ends."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to everyone; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes; the parent decides
     import torch
 
     torch.set_num_threads(1)
@@ -156,7 +156,7 @@ def serve(pipe: Connection, options: Options) -> None:
         try:
             jobs: list[Job] = pipe.recv()
         except (EOFError, OSError):
-            os._exit(0)  # the parent closed the pipe or died; Vulkan has nothing worth an orderly shutdown
+            os._exit(0)  # the parent closed the pipe or died; skip the shutdown of Vulkan
         answer: object
         try:
             answer = simulator.do(jobs)

@@ -1,6 +1,6 @@
 """A small manipulation world, written in torch and vectorised over environments.
 
-It is small on purpose: a study's whole loop (collect, train, roll out, fit, collect again) fits into minutes on a CPU.
+It is small so that a study's whole loop (collect, train, roll out, fit, collect again) takes minutes on a CPU.
 Nothing here is calibrated against a real robot. Contact is reduced to rules: the gripper takes the object if it closes
 near enough, and lets it go where it opens; a hand that comes too near pushes the puck along.
 

@@ -1,4 +1,4 @@
-"""What things look like: procedural textures and distractor sets, four for training and ten held out of it."""
+"""Appearances: procedural textures and distractor sets, four for training and ten held out of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Texture:
 
 @dataclass(frozen=True, slots=True)
 class DistractorSet:
-    """Two things that do not belong to the task: a round one and a box. Sizes are half extents in metres."""
+    """Two objects that do not belong to the task: a round one and a box. Sizes are half extents in metres."""
 
     round_size: Colour
     round_colour: Colour

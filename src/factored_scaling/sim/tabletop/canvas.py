@@ -1,7 +1,7 @@
 """One ray per pixel against planes, balls, boxes and capsules, for a batch of environments at once.
 
-Only sums, products, quotients, square roots and comparisons of single elements are used: those round the same way
-wherever an element stands, so an environment's image does not depend on the batch it is rendered in.
+Only sums, products, quotients, square roots and comparisons of single elements are used. They round independently of an
+element's position, so that an environment's image does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def minus(first: Triple, second: Triple) -> Triple:
 
 
 def greater(first: Tensor, second: Number) -> Tensor:
-    """1 where first > second, else 0. As numbers, for these are several times faster than booleans on a CPU.
+    """1 where first > second, else 0. Numbers are several times faster than booleans on a CPU.
 
     `first` has one element per pixel.
     """
@@ -52,7 +52,7 @@ def choose(mask: Tensor, yes: Number, no: Tensor) -> Tensor:
 
 
 class Canvas:
-    """What each ray has met so far: how far away, of what colour, how much it faces the light."""
+    """The nearest hit of each ray so far: distance, colour, and how much it faces the light."""
 
     def __init__(self, view: Tensor, size: int, width: float, light: Triple) -> None:
         """`view`: batch × 12, the camera's place and its right, up and ahead; `width`: tangent of half its angle."""
@@ -68,7 +68,7 @@ class Canvas:
         self._towards_light = dot(self.ray, light)
 
     def paint(self, hit: Tensor, depth: Tensor, colour: Paint, shade: Number) -> Tensor:
-        """Cover the pixels that were hit (1, else 0) nearer than anything before; returns which."""
+        """Paint the pixels with a nearer hit than before (mask of 1 and 0); returns which."""
         nearer = hit * less(depth, self.depth) * greater(depth, NEAR)
         self.depth = choose(nearer, depth, self.depth)
         self.shade = choose(nearer, shade, self.shade)
@@ -138,7 +138,7 @@ def texture(parameters: Tensor, x: Tensor, y: Tensor) -> Triple:
 
 
 def _wave(phase: Tensor) -> Tensor:
-    """A triangle wave from −1 to 1; a sine would not round the same everywhere."""
+    """A triangle wave from −1 to 1; a sine may round differently by position."""
     return ((phase - torch.floor(phase)) - 0.5).abs_() * 4 - 1
 
 

@@ -35,7 +35,7 @@ CAMERA_TARGET = (0.34, 0.0, 0.06)
 CAMERA_DISTANCE, CAMERA_ELEVATION = 1.0, 0.76
 LIGHT_AZIMUTH, LIGHT_ELEVATION, AMBIENT = 0.7, 1.05, 0.45
 HOME_PLACE, HOME_HEIGHT = (0.32, 0.0), 0.22
-# Every episode starts a little off home, so that no joint is constant in the data.
+# Every episode starts slightly off home, so that no joint is constant in the data.
 HOME_NOISE = (0.02, 0.02, 0.02, 0.005)
 DISTRACTOR_RANGE = ((0.32, 0.60), (-0.27, 0.27))
 DISTRACTOR_GAP = 0.115

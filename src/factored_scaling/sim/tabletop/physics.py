@@ -1,4 +1,4 @@
-"""What happens in one control step. Quasi-static: joints follow their targets, the gripper takes and lets go."""
+"""The physics of one control step. Quasi-static: joints follow their targets, the gripper takes and lets go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSES = 0.04
 
 @dataclass(frozen=True)
 class Situation:
-    """Where everything is, in every environment of a batch."""
+    """The state of every environment of a batch."""
 
     joints: torch.Tensor  # batch × joints
     thing: torch.Tensor  # batch × 3: the centre of the object to pick
@@ -40,7 +40,7 @@ def start(rules: Rules, scenes: SceneBatch) -> Situation:
 
 
 def step(rules: Rules, scenes: SceneBatch, before: Situation, action: torch.Tensor) -> Situation:
-    """One control step towards absolute joint targets. A target that is not a number leaves its joint where it is."""
+    """One control step towards absolute joint targets. A joint with a target of NaN stays."""
     joints = _move(scenes, before.joints, action)
     hand = arm.forward(joints)[2]
     if rules.push_gap:
@@ -64,7 +64,7 @@ def step(rules: Rules, scenes: SceneBatch, before: Situation, action: torch.Tens
 
 
 def _push(rules: Rules, scenes: SceneBatch, before: Situation, joints: torch.Tensor, hand: torch.Tensor) -> Situation:
-    """Friction is large: a hand that comes too near shoves the object along its own way until there is room again.
+    """Friction is large: a hand that comes too near pushes the object along its path until there is room.
 
     Success: the object is near the destination and the fingers are above it.
     """

@@ -1,4 +1,4 @@
-"""What the cameras see of a situation: the scene put together from the canvas's shapes."""
+"""Render a situation: the scene composed of the canvas's shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU_PIXELS, GPU_PIXELS = 1 << 16, 1 << 22
 
 
 def render(rules: Rules, scenes: SceneBatch, now: Situation, size: int) -> Tensor:
-    """What the cameras see: batch × cameras × 3 × size × size, uint8."""
+    """Images of the cameras: batch × cameras × 3 × size × size, uint8."""
     device = now.joints.device
     share = max(1, (CPU_PIXELS if device.type == "cpu" else GPU_PIXELS) // (size * size))
     images = torch.empty((len(scenes), rules.cameras, 3, size, size), dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""What the tasks are made of: shapes, ranges, tolerances and timing."""
+"""Settings of the tasks: shapes, ranges, tolerances and timing."""
 
 from __future__ import annotations
 

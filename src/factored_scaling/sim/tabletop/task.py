@@ -20,7 +20,7 @@ from factored_scaling.sim.task import Act, Condition, DemoRequest
 
 DEFAULT_IMAGE_SIZE = 48
 IMAGE_SIZES = (16, 512)
-# Environments simulated side by side; more conditions are worked through in parts, to bound memory.
+# Environments simulated at once; more conditions are split into parts, to bound memory.
 CPU_BATCH, GPU_BATCH = 256, 4096
 ATTEMPTS = 20
 
@@ -36,7 +36,7 @@ def make_task(name: str, image_size: int | None = None) -> TabletopTask:
 
 
 class TabletopTask:
-    """A `Task`. Holds no state between calls: everything follows from the requests and conditions."""
+    """A `Task`. It has no state: results depend only on requests and conditions."""
 
     def __init__(self, rules: Rules, image_size: int) -> None:
         self.rules = rules
@@ -50,7 +50,7 @@ class TabletopTask:
         self.settings_per_factor = drawing.SETTINGS
 
     def demonstrate(self, requests: Sequence[DemoRequest], device: str = "cpu") -> FrameTable:
-        """The expert's episodes for the requests; an attempt that fails is redrawn and not returned."""
+        """The expert's episodes for the requests; failed attempts are redrawn."""
         episodes: list[FrameTable] = []
         share = _batch(device)
         for first in range(0, len(requests), share):
@@ -98,7 +98,7 @@ class TabletopTask:
         return np.asarray(self.frames(SceneBatch.stack(scenes, "cpu")).numpy())
 
     def frames(self, scenes: SceneBatch) -> torch.Tensor:
-        """What the cameras see before anything has moved."""
+        """Images before anything has moved."""
         return render(self.rules, scenes, start(self.rules, scenes), self.image_size)
 
     def _roll(self, act: Act, scenes: SceneBatch, first: int, execute: int) -> list[float]:
@@ -123,7 +123,7 @@ class TabletopTask:
         return SceneBatch.stack([factors.trial_scene(self.rules, condition) for condition in conditions], device)
 
     def _demonstrate(self, requests: Sequence[DemoRequest], device: str) -> list[FrameTable]:
-        """One batch of episodes; the few whose attempt failed are tried again with another draw."""
+        """One batch of episodes; failed attempts are repeated with another draw."""
         found: dict[int, FrameTable] = {}
         for attempt in range(ATTEMPTS):
             missing = [index for index in range(len(requests)) if index not in found]

@@ -94,7 +94,7 @@ def slurm(slurm_cluster: Slurm) -> Iterator[Slurm]:
     slurm_cluster.clear()
 
 
-def until(look: Callable[[], Answer | None], what: str, seconds: float = 90.0) -> Answer:
+def until(look: Callable[[], Answer | None], what: str, seconds: float = 240.0) -> Answer:
     """Look again and again until there is something to see."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

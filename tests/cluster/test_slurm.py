@@ -43,7 +43,7 @@ def all_done(study: Study) -> bool | None:
 
 def test_nodes_die_in_mid_training_and_in_mid_evaluation(tmp_path: Path, slurm: Slurm, tabletop_rows: Rows) -> None:
     with tabletop(tmp_path) as study:
-        assert "workers go on" in fsc("run", tmp_path, *ON, "--workers", "3", "--detach")
+        assert "workers keep running" in fsc("run", tmp_path, *ON, "--workers", "3", "--detach")
         first = until(training(study, tmp_path), "a run is trained")
         assert str(first.worker).startswith("slurm:")
         listed = fsc("runs", tmp_path)
@@ -235,7 +235,7 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         follower.send_signal(signal.SIGINT)
         _, said = follower.communicate(timeout=60)
         assert follower.returncode == 130, said
-        assert f"workers go on: `fsc runs {tmp_path} --watch` follows them, `fsc stop {tmp_path}` ends them" in said
+        assert f"workers keep running: `fsc runs {tmp_path} --watch` follows them, `fsc stop {tmp_path}` stops them" in said
         assert slurm.jobs()
         assert study.stop_requested() is None
         assert "1 run is in progress; workers stop after that" in fsc("stop", tmp_path)

@@ -3,8 +3,9 @@
     python benchmarks/state_policies.py --seeds 3 --save benchmarks/results/state_policies.md
 
 A small network predicts the expert's next 16 actions, relative to the current joints, from the joints and the initial
-poses of both objects. It is trained on nominal demonstrations and rolled out in other nominal scenes, 8 actions at a
-time. Actions are scaled either alike at all 16 steps or at each step on its own. Needs no renderer.
+poses of both objects. It is trained on nominal demonstrations and rolled out in other nominal scenes, with different
+numbers of actions carried out per decision. Actions are scaled either alike at all 16 steps or at each step on its
+own. Needs no renderer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import datetime
 import itertools
 import os
 import sys
-import time
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -35,7 +35,7 @@ from factored_scaling.sim.maniskill.rules import SETTINGS, Rules
 from factored_scaling.sim.maniskill.stage import Stage
 from factored_scaling.sim.maniskill.worker import Options, Simulator
 
-HORIZON, EXECUTE, WIDTH, BATCH = 16, 8, 512, 128
+HORIZON, WIDTH, BATCH = 16, 512, 128
 SCALINGS = {"shared": False, "step by step": True}
 Floats = NDArray[np.float32]
 
@@ -94,11 +94,11 @@ class Policy:
         return np.asarray(scaled.reshape(HORIZON, 8) * self.range + self.middle + seen[:8], dtype=np.float32)
 
 
-def succeeds(simulator: Simulator, rules: Rules, policy: Policy, number: int) -> bool:
+def succeeds(simulator: Simulator, rules: Rules, policy: Policy, number: int, execute: int) -> bool:
     """Whether the policy succeeds in a nominal trial."""
     stage = simulator.stage(0, factors.trial_scene(rules, Condition(None, 0, number)))
-    for _ in range(rules.max_steps // EXECUTE):
-        for action in policy(observed(stage))[:EXECUTE]:
+    for _ in range(-(-rules.max_steps // execute)):
+        for action in policy(observed(stage))[:execute]:
             stage.act(action)
             if stage.succeeded():
                 return True
@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--execute", type=int, nargs="+", default=[8, 12, 16], help="actions per decision")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     rows = []
@@ -121,16 +122,19 @@ def main() -> None:
         for seed in range(options.seeds):
             seen, targets = demonstrations(simulator, rules, seed * options.demos, options.demos)
             for scaling, by_step in SCALINGS.items():
-                began = time.perf_counter()
                 policy = Policy(seen, targets, by_step, seed, options.updates)
-                done = [succeeds(simulator, rules, policy, trial) for trial in range(options.trials)]
-                mean = float(np.mean(done))
-                interval = wilson(mean, len(done))
-                success = f"{100 * mean:.0f}% ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
-                rows.append(f"| {name.partition('/')[2]} | {scaling} | {seed} | {success} |")
-                print(rows[-1], f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+                cells = []
+                for execute in options.execute:
+                    done = [succeeds(simulator, rules, policy, trial, execute) for trial in range(options.trials)]
+                    mean = float(np.mean(done))
+                    interval = wilson(mean, len(done))
+                    cells.append(f"{100 * mean:.0f}% ({100 * interval.low:.0f} to {100 * interval.high:.0f})")
+                rows.append(f"| {name.partition('/')[2]} | {scaling} | {seed} | {' | '.join(cells)} |")
+                print(rows[-1], file=sys.stderr, flush=True)
     command = f"python benchmarks/state_policies.py --tasks {' '.join(options.tasks)} --demos {options.demos}"
     command += f" --updates {options.updates} --seeds {options.seeds} --trials {options.trials}"
+    command += f" --execute {' '.join(map(str, options.execute))}"
+    heads = " | ".join(f"execute {count}" for count in options.execute)
     text = "\n".join(
         [
             "# Policies that know where the objects lie",
@@ -140,8 +144,8 @@ def main() -> None:
             f"Nominal success of networks that see joints and the initial poses of both objects, trained on "
             f"{options.demos} nominal demonstrations; the two rows of a seed share them.",
             "",
-            "| task | scaling of relative actions | seed | success |",
-            "|---|---|---:|---:|",
+            f"| task | scaling of relative actions | seed | {heads} |",
+            "|---|---|---:|" + "---:|" * len(options.execute),
             *rows,
             "",
         ]

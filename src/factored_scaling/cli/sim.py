@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,7 +98,7 @@ def video_command(
 def _policy_clips(
     name: str, factor: str | None, folder: Path, count: int, failures: bool, device: str
 ) -> Iterator[Clip]:
-    """Trials of the policy until there are enough, in the order of the evaluation."""
+    """Trials of the policy until there are enough, in the order of the evaluation and as many of each factor."""
     from factored_scaling.policies.capacity import check_device
     from factored_scaling.policies.diffusion import load_policy
     from factored_scaling.sim import load_task
@@ -107,13 +108,19 @@ def _policy_clips(
     loaded = load_policy(folder, device)
     task = load_task(name, loaded.shape[1])
     _check_factor(task, factor)
-    found = 0
+    shown: Counter[str] = Counter()
+    most = count if factor else -(-count // len(task.factors))  # of each factor
     for start, conditions in enumerate(_in_parts(_conditions(task, factor), min(8, count + 1))):
-        for clip in rollouts(task, loaded.actor(start), conditions, loaded.config.execute, device):
-            if found < count and not (failures and clip.score >= 1):
-                found += 1
+        wanted = [condition for condition in conditions if shown[condition.factor or ""] < most]
+        if not wanted:
+            continue
+        clips = rollouts(task, loaded.actor(start), wanted, loaded.config.execute, device)
+        for condition, clip in zip(wanted, clips, strict=True):
+            name = condition.factor or ""
+            if shown.total() < count and shown[name] < most and not (failures and clip.score >= 1):
+                shown[name] += 1
                 yield clip
-        if found == count:
+        if shown.total() == count:
             return
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/state_policies.py --seeds 3 --save benchmarks/results/state_policies.md
 
-A small network predicts the expert's next 16 actions, relative to the current joints, from the joints and the initial
+A small network predicts the expert's next actions, relative to the current joints, from the joints and the initial
 poses of both objects. It is trained on nominal demonstrations and rolled out in other nominal scenes, with different
-numbers of actions carried out per decision. Actions are scaled either alike at all 16 steps or at each step on its
+numbers of actions carried out per decision. Actions are scaled either alike at all steps or at each step on its
 own. Needs no renderer.
 """
 
@@ -35,7 +35,7 @@ from factored_scaling.sim.maniskill.rules import SETTINGS, Rules
 from factored_scaling.sim.maniskill.stage import Stage
 from factored_scaling.sim.maniskill.worker import Options, Simulator
 
-HORIZON, WIDTH, BATCH = 16, 512, 128
+WIDTH, BATCH = 512, 128
 SCALINGS = {"shared": False, "step by step": True}
 Floats = NDArray[np.float32]
 
@@ -46,8 +46,8 @@ def observed(stage: Stage) -> Floats:
     return np.concatenate([stage.proprioception(), layout.manipulated, layout.goal]).astype(np.float32)
 
 
-def demonstrations(simulator: Simulator, rules: Rules, first: int, count: int) -> tuple[Floats, Floats]:
-    """Observations and the next actions relative to the joints: frames × size, frames × HORIZON × 8."""
+def demonstrations(simulator: Simulator, rules: Rules, first: int, count: int, horizon: int) -> tuple[Floats, Floats]:
+    """Observations and the next actions relative to the joints: frames × size, frames × horizon × 8."""
     seen, targets = [], []
     for number in range(first, first + count):
         stage = simulator.stage(0, factors.demo_scene(rules, DemoRequest("", None, number), 0))
@@ -56,7 +56,7 @@ def demonstrations(simulator: Simulator, rules: Rules, first: int, count: int) -
             raise SystemExit(f"the expert has no plan in scene {number}")
         for step, action in enumerate(plan):
             seen.append(observed(stage))
-            window = plan[np.minimum(np.arange(step, step + HORIZON), len(plan) - 1)]
+            window = plan[np.minimum(np.arange(step, step + horizon), len(plan) - 1)]
             targets.append(window - seen[-1][:8])
             stage.act(action)
     return np.stack(seen), np.stack(targets)
@@ -70,7 +70,7 @@ class Policy:
         self.centre, self.spread = seen.mean(0), seen.std(0) + 1e-3
         axes = (0,) if by_step else (0, 1)
         self.middle, self.range = targets.mean(axes), targets.std(axes) + 1e-4
-        size = [seen.shape[1], WIDTH, WIDTH, WIDTH, HORIZON * 8]
+        size = [seen.shape[1], WIDTH, WIDTH, WIDTH, targets[0].size]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(size):
             layers += [nn.Linear(before, after), nn.GELU()]
@@ -89,9 +89,9 @@ class Policy:
 
     @torch.inference_mode()
     def __call__(self, seen: Floats) -> Floats:
-        """The next HORIZON joint targets."""
+        """The next joint targets: horizon × 8."""
         scaled = self.network(torch.from_numpy((seen - self.centre) / self.spread)).numpy()
-        return np.asarray(scaled.reshape(HORIZON, 8) * self.range + self.middle + seen[:8], dtype=np.float32)
+        return np.asarray(scaled.reshape(-1, 8) * self.range + self.middle + seen[:8], dtype=np.float32)
 
 
 def succeeds(simulator: Simulator, rules: Rules, policy: Policy, number: int, execute: int) -> bool:
@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--horizon", type=int, default=16, help="actions predicted per decision")
     parser.add_argument("--execute", type=int, nargs="+", default=[8, 12, 16], help="actions per decision")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
@@ -120,7 +121,7 @@ def main() -> None:
         rules = SETTINGS[name]
         simulator = Simulator(Options(rules, rules.image_size, render=False))
         for seed in range(options.seeds):
-            seen, targets = demonstrations(simulator, rules, seed * options.demos, options.demos)
+            seen, targets = demonstrations(simulator, rules, seed * options.demos, options.demos, options.horizon)
             for scaling, by_step in SCALINGS.items():
                 policy = Policy(seen, targets, by_step, seed, options.updates)
                 cells = []
@@ -133,7 +134,7 @@ def main() -> None:
                 print(rows[-1], file=sys.stderr, flush=True)
     command = f"python benchmarks/state_policies.py --tasks {' '.join(options.tasks)} --demos {options.demos}"
     command += f" --updates {options.updates} --seeds {options.seeds} --trials {options.trials}"
-    command += f" --execute {' '.join(map(str, options.execute))}"
+    command += f" --horizon {options.horizon} --execute {' '.join(map(str, options.execute))}"
     heads = " | ".join(f"execute {count}" for count in options.execute)
     text = "\n".join(
         [

@@ -235,7 +235,8 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         follower.send_signal(signal.SIGINT)
         _, said = follower.communicate(timeout=60)
         assert follower.returncode == 130, said
-        assert f"workers keep running: `fsc runs {tmp_path} --watch` follows them, `fsc stop {tmp_path}` stops them" in said
+        follow, stop = f"`fsc runs {tmp_path} --watch` follows them", f"`fsc stop {tmp_path}` stops them"
+        assert f"workers keep running: {follow}, {stop}" in said
         assert slurm.jobs()
         assert study.stop_requested() is None
         assert "1 run is in progress; workers stop after that" in fsc("stop", tmp_path)

@@ -164,29 +164,6 @@ def test_relative_actions_are_brought_back(table: FrameTable, tiny: DiffusionCon
     torch.testing.assert_close(actions, expected)
 
 
-def test_actions_scaled_step_by_step_span_their_range_at_every_step(table: FrameTable, tiny: DiffusionConfig) -> None:
-    frames = DeviceFrames.of(table, "cpu")
-    rows, config = torch.arange(len(table.state)), replace(tiny, relative_actions=True, normalisation="step-min-max")
-    policy = new_policy(frames, config, 0)
-    windows = frames.actions_from(rows, config.horizon) - frames.state[rows, None]
-    scaled = policy.action_scaling(windows)
-    torch.testing.assert_close(scaled.amin(0), torch.full((16, 2), -1.0))
-    torch.testing.assert_close(scaled.amax(0), torch.full((16, 2), 1.0))
-    near, far = policy.action_scaling.scale[0], policy.action_scaling.scale[-1]
-    assert (near < far).all()  # the next step moves least
-
-
-def test_a_policy_scaled_step_by_step_is_trained_and_read_back(
-    table: FrameTable, tiny: DiffusionConfig, tmp_path: Path, silent: Progress
-) -> None:
-    config = replace(tiny, normalisation="step-min-max", updates=5)
-    train_diffusion(table, config, 0, tmp_path, silent)
-    policy = load_policy(tmp_path)
-    assert policy.action_scaling.scale.shape == (16, 2)
-    images, state = torch.from_numpy(table.images[:3]), torch.from_numpy(table.state[:3])
-    assert policy.actor(0)(images, state, torch.arange(3)).shape == (3, 16, 2)
-
-
 def test_the_schedule_ends_in_noise() -> None:
     signal = cosine_schedule(100)
     assert signal.shape == (100,)

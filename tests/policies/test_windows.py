@@ -31,16 +31,6 @@ def test_scaling_inverts_and_survives_constants(method: str) -> None:
         assert float(scaled[:, 0].std(correction=0)) == pytest.approx(1)
 
 
-def test_each_step_may_have_a_scale_of_its_own() -> None:
-    windows = torch.tensor([[[0.0, 1.0], [10.0, 1.0]], [[2.0, 3.0], [50.0, 5.0]]])  # samples × steps × size
-    scaling = Scaling(2, 2)
-    scaling.fit(windows, "step-min-max")
-    assert scaling.scale.tolist() == [[1, 1], [20, 2]]
-    scaled = scaling(windows)
-    assert scaled.tolist() == [[[-1, -1], [-1, -1]], [[1, 1], [1, 1]]]
-    torch.testing.assert_close(scaling.inverse(scaled), windows)
-
-
 def test_shifts_move_each_camera_of_each_sample_by_itself_and_repeat_the_border() -> None:
     images = torch.arange(2 * 2 * 3 * 4 * 4).view(2, 2, 3, 4, 4).to(torch.uint8)
     offsets = torch.tensor([[[0, 0], [1, 0]], [[0, -2], [5, 5]]])

@@ -139,8 +139,7 @@ class DiffusionConfig(Configuration):
     inference_steps: int = 10
     # noisy versions of each sampled window per update; the images are encoded once for all of them
     noise_samples: int = 1
-    # how states and actions are scaled, from the training episodes alone: min-max (to ±1), mean-std, or step-min-max
-    # (min-max, for actions at each step of the horizon on its own: more precise next steps with relative_actions)
+    # how states and actions are scaled, from the training episodes alone: min-max (to ±1) or mean-std
     normalisation: str = "min-max"
     # predict actions as differences from the current state (states and actions must be the same quantities)
     relative_actions: bool = False
@@ -168,7 +167,7 @@ class DiffusionConfig(Configuration):
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **Configuration.CHOICES,
         "prediction": ("noise", "sample"),
-        "normalisation": ("min-max", "mean-std", "step-min-max"),
+        "normalisation": ("min-max", "mean-std"),
         "precision": ("float32", "bfloat16"),
     }
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -71,8 +71,7 @@ class DiffusionPolicy(nn.Module):
         self.eyes = Eyes(config, cameras, (height, width))
         self.unet = UNet(action_size, self.eyes.features + state_size, config)
         self.state_scaling = Scaling(state_size)
-        by_step = config.normalisation == "step-min-max"
-        self.action_scaling = Scaling(config.horizon, action_size) if by_step else Scaling(action_size)
+        self.action_scaling = Scaling(action_size)
         self.register_buffer("signal", cosine_schedule(config.diffusion_steps), persistent=False)
 
     def observe(self, images: Tensor, state: Tensor) -> Tensor:
@@ -95,7 +94,7 @@ class DiffusionPolicy(nn.Module):
             predicted = self.unet(x, torch.full((len(x),), step, device=x.device), condition)
             if self.config.prediction == "noise":
                 predicted = (x - (1 - signal).sqrt() * predicted) / signal.sqrt()
-            if self.config.normalisation != "mean-std":
+            if self.config.normalisation == "min-max":
                 predicted = predicted.clamp(-1, 1)
             rest = (x - signal.sqrt() * predicted) / (1 - signal).sqrt()
             after = self.signal[following] if following >= 0 else self.signal.new_ones(())
@@ -243,10 +242,8 @@ def build_learner(frames: DeviceFrames, rows: Tensor, config: DiffusionConfig, s
     policy.to(frames.state.device)
     state, actions = frames.state[rows], frames.action[rows]
     policy.state_scaling.fit(state, config.normalisation)
-    if config.relative_actions or config.normalisation == "step-min-max":
-        actions = frames.actions_from(rows, config.horizon)
     if config.relative_actions:
-        actions = actions - state[:, None]
+        actions = frames.actions_from(rows, config.horizon) - state[:, None]
     policy.action_scaling.fit(actions, config.normalisation)
     return DiffusionLearner(policy, frames, rows, seed)
 

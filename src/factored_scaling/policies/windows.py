@@ -47,27 +47,24 @@ class DeviceFrames:
 
 
 class Scaling(nn.Module):
-    """An affine map fitted to the training data, and its inverse; part of the policy's weights.
-
-    `shape` is that of one value: (size,), or (steps, size) where each step of the horizon has a scale of its own.
-    """
+    """An affine map fitted to the training data, and its inverse; part of the policy's weights."""
 
     offset: Tensor
     scale: Tensor
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.register_buffer("offset", torch.zeros(shape))
-        self.register_buffer("scale", torch.ones(shape))
+        self.register_buffer("offset", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
 
     def fit(self, values: Tensor, method: str) -> None:
-        """Fit to `values` (… × shape): `mean-std`, or to ±1. A constant dimension is only shifted."""
-        rows = values.reshape(-1, *self.offset.shape).cpu().double()  # on the CPU: not every device has doubles
-        if method == "mean-std":
-            offset, scale = rows.mean(0), rows.std(0, correction=0)
-        else:
+        """Fit to `values` (… × size): `min-max` to ±1, or `mean-std`. A constant dimension is only shifted."""
+        rows = values.reshape(-1, values.shape[-1]).cpu().double()  # on the CPU: not every device has doubles
+        if method == "min-max":
             low, high = rows.amin(0), rows.amax(0)
             offset, scale = (low + high) / 2, (high - low) / 2
+        else:
+            offset, scale = rows.mean(0), rows.std(0, correction=0)
         self.offset.copy_(offset)
         self.scale.copy_(torch.where(scale > 1e-6, scale, torch.ones_like(scale)))
 

@@ -1,6 +1,6 @@
-"""Is perception the obstacle? Policies that are told where the objects lie, so that they need no pictures.
+"""Is perception the obstacle? Policies that know where the objects lie and need no pictures.
 
-    python benchmarks/state_policies.py --seeds 3 --save benchmarks/results/state_policies.md
+    python benchmarks/state_policies.py --seeds 5
 
 A small network predicts the expert's next actions, relative to the current joints, from the joints and the initial
 poses of both objects. It is trained on nominal demonstrations and rolled out in other nominal scenes, with different

@@ -129,3 +129,18 @@ def test_a_still_has_a_row_of_moments_for_each_episode(tmp_path: Path) -> None:
     assert np.abs(tiles[0] - tiles[1]).mean() > 5  # the episode goes on
     with pytest.raises(InvalidInput, match=r"must end in \.mp4 or \.png"):
         CliRunner().invoke(sim_command, [*arguments[:-1], str(tmp_path / "x.gif")], catch_exceptions=False)
+
+
+def test_a_policys_failures_are_shown_for_every_factor(tmp_path: Path) -> None:
+    from factored_scaling.cli.sim import _policy_clips
+    from factored_scaling.policies.config import DiffusionConfig
+    from factored_scaling.policies.diffusion import train_diffusion
+    from factored_scaling.sim import DemoRequest, load_task
+
+    task = load_task("tabletop/push", 24)
+    table = task.demonstrate([DemoRequest("lighting/0", "lighting", 0)])
+    config = DiffusionConfig.preset("small", updates=2, batch=4)
+    train_diffusion(table, config, 0, tmp_path, lambda done, total, note="": None)
+    clips = list(_policy_clips("tabletop/push", None, tmp_path, 5, True, "cpu"))
+    assert sorted(clip.label.partition("/")[0] for clip in clips) == sorted(task.factors)
+    assert all(clip.score < 1 for clip in clips)

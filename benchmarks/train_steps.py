@@ -54,7 +54,7 @@ def frames() -> FrameTable:
 
 def worker(updates: int, seed: int, barrier: Barrier, seconds: multiprocessing.Queue[tuple[float, float]]) -> None:
     """Train one policy; report wall-clock and processor seconds from the moment that all are ready."""
-    machine.prepare_cpu("cpu")
+    machine.prepare_device("cpu")
     table, config = frames(), DiffusionConfig.preset("small", updates=updates)
     with tempfile.TemporaryDirectory() as folder:
         train_diffusion(table, DiffusionConfig.preset("small", updates=20), seed, Path(folder) / "warm", ignore)
@@ -83,7 +83,7 @@ def measure(policies: int, updates: int) -> tuple[float, float]:
 
 def split(updates: int) -> dict[str, float]:
     """Seconds of one update by what they are spent on, means over `updates`."""
-    machine.prepare_cpu("cpu")
+    machine.prepare_device("cpu")
     table, config = frames(), DiffusionConfig.preset("small", updates=updates)
     learner = build_learner(DeviceFrames.of(table, "cpu"), torch.from_numpy(table.rows_of(table.ids)), config, seed=0)
     training, policy = Training(learner, config.optimisation), learner.module

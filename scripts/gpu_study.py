@@ -52,7 +52,7 @@ from factored_scaling.core.trials import Result, Trial, result_of
 from factored_scaling.errors import FscError
 from factored_scaling.io.tables import table_csv
 from factored_scaling.io.text import read_json, read_table, write_text
-from factored_scaling.machine import prepare_cpu
+from factored_scaling.machine import prepare_device
 from factored_scaling.model.posterior import fit_posterior
 from factored_scaling.model.recommend import recommend
 from factored_scaling.model.summary import compare
@@ -112,7 +112,7 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopping", True))
         threading.Thread(target=_end_with_parent, daemon=True).start()
         os.environ["FSC_SIM_PROCESSES"] = str(max(1, (os.cpu_count() or 1) // options.workers))
-        prepare_cpu(options.device)
+        prepare_device(options.device)
         self.lab = Lab(options.task, options.work, options.device, options.image_size)
 
     def watch(self, done: int, total: int, note: str = "") -> None:
@@ -301,7 +301,7 @@ class Study:
         options, path = self.options, self.out / "remix.json"
         settings = {key: value for key, value in options.remix.items() if key != "preset"}
         settings = {"preset": options.remix.get("preset", "paper"), **settings}
-        prepare_cpu(options.device)
+        prepare_device(options.device)
         lab = Lab(options.task, options.work, options.device, options.image_size)
         for seed in options.seeds:
             found = read_json(path) if path.exists() else {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGEST_KEPT = 32 << 20  # bytes of one block that is kept; malloc takes no more than this
+BLOCKING_WAITS = 4  # CU_CTX_SCHED_BLOCKING_SYNC of cuda.h
 MOST_KEPT = 1 << 30  # bytes that are kept in all
 
 
@@ -22,17 +23,21 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def prepare_cpu(device: str, most: int = 1) -> None:
-    """Prepare this process to compute on a CPU; does nothing when `device` is another one.
+def prepare_device(device: str, most: int = 1) -> None:
+    """Prepare this process to compute on a device, before its first use.
 
-    At most `most` threads are used: threads that wait for each other on busy cores are slow, and small networks need
-    only one. Freed memory stays with the process, because every update allocates the same few megabytes again.
+    On a CPU at most `most` threads are used: threads that wait for each other on busy cores are slow, and small
+    networks need only one. Freed memory stays with the process, because every update allocates the same few megabytes
+    again. With CUDA the process sleeps while it waits for the GPU. By default it would keep a core busy, which the
+    simulators need.
     """
     import torch
 
     if device == "cpu":
         torch.set_num_threads(min(most, torch.get_num_threads()))
         _keep_memory()
+    elif device.startswith("cuda"):
+        _sleep_while_waiting(torch.device(device).index or 0)
 
 
 def _keep_memory() -> None:
@@ -41,6 +46,17 @@ def _keep_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
         library.mallopt(M_TRIM_THRESHOLD, MOST_KEPT)
+
+
+def _sleep_while_waiting(index: int) -> None:
+    """Let CUDA's waits block on that GPU; does nothing where there is no driver of NVIDIA."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        device = ctypes.c_int()
+        if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0:
+            driver.cuDevicePrimaryCtxSetFlags_v2(device, BLOCKING_WAITS)
+    except (OSError, AttributeError):
+        return
 
 
 def is_loopback(host: str) -> bool:

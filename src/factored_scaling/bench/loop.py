@@ -20,7 +20,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Result, result_of_tallies
 from factored_scaling.errors import InvalidInput
 from factored_scaling.io.files import write_study
-from factored_scaling.machine import prepare_cpu
+from factored_scaling.machine import prepare_device
 from factored_scaling.model.recommend import Recommendation, recommend
 from factored_scaling.model.summary import compare
 from factored_scaling.progress import Progress
@@ -106,7 +106,7 @@ class Loop:
         policy_config(settings.policy)  # errors in the settings are raised before anything is collected
         self.lab = Lab(settings.task, folder, settings.device, settings.policy.get("image_size"))
         self.start = settings.start(self.lab.task.factors)
-        prepare_cpu(settings.device)  # demonstrations are generated here
+        prepare_device(settings.device)  # demonstrations are generated here
         evaluation_sizes(settings.evaluation, self.lab.task.settings_per_factor)
 
     def study(self, construction: str = "group") -> Study:

@@ -32,7 +32,7 @@ from factored_scaling.errors import InvalidInput, NotEnoughData
 from factored_scaling.io.tables import check_columns, table_csv
 from factored_scaling.io.text import read_table as read_rows
 from factored_scaling.io.text import write_text
-from factored_scaling.machine import prepare_cpu
+from factored_scaling.machine import prepare_device
 from factored_scaling.progress import Progress
 
 
@@ -159,7 +159,7 @@ _group: _Group | None = None  # of a process that `_in_processes` started
 def _start_process(settings: TableSettings, work: Path, device: str, at_once: int, share: int) -> None:
     global _group
     os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
-    prepare_cpu(device)
+    prepare_device(device)
     _group = _Group(settings, work, device, at_once)
 
 

@@ -158,13 +158,13 @@ def table_command(
     """
     from factored_scaling.bench.policy_tables import design_table
     from factored_scaling.bench.table_builder import TableSettings, build_table
-    from factored_scaling.machine import prepare_cpu, processor
+    from factored_scaling.machine import prepare_device, processor
     from factored_scaling.policies.capacity import check_device
     from factored_scaling.sim import load_task
     from factored_scaling.version import __version__
 
     check_device(device)
-    prepare_cpu(device)
+    prepare_device(device)
     settings = TableSettings(task, _json_object(policy, "--policy"), {"initial_states": states}, pool)
     compositions = design_table(load_task(task).factors, start, policies, seed)
     made = {"version": __version__, "machine": processor(), "date": datetime.date.today().isoformat()}

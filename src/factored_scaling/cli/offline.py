@@ -92,13 +92,13 @@ def remix_command(study: str, seed: int, device: str, preset: str, as_json: bool
     fsc recommend my-study --budget 100 --strategy remix
     """
     from factored_scaling.cli.run import Bars
-    from factored_scaling.machine import prepare_cpu
+    from factored_scaling.machine import prepare_device
     from factored_scaling.policies.capacity import check_device
     from factored_scaling.policies.config import RemixConfig
     from factored_scaling.policies.remix import plot_trajectory, train_remix
 
     check_device(device)
-    prepare_cpu(device)
+    prepare_device(device)
     target = Target.parse(study)
     folder = target.folder or Path.cwd()
     with target.study() as opened:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from factored_scaling.backends import Backend, load_backend, trains_in_process
 from factored_scaling.errors import InvalidInput, LeaseLost
-from factored_scaling.machine import prepare_cpu
+from factored_scaling.machine import prepare_device
 from factored_scaling.runner.carry_out import LOG, carry_out_together
 from factored_scaling.runner.events import RunEnded
 from factored_scaling.runner.line import Line
@@ -38,7 +38,7 @@ def work(
     that the options name is created for each run's settings.
     """
     if trains_in_process(options.backend):
-        prepare_cpu(options.device, options.threads)
+        prepare_device(options.device, options.threads)
     with RunQueue(Store.open(address, create=False), study_id) as queue:
         unfinished = {run.id for run in queue.store.outline(queue.id) if run.state in ("pending", "running")}
         is_given, settings = backend is not None, None

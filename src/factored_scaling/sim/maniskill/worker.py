@@ -147,6 +147,8 @@ def serve(pipe: Connection, options: Options) -> None:
     """Answer lists of jobs until the parent ends."""
     import signal
 
+    # Mesa would start a thread per core in every process. Processes share the cores better; LP_NUM_THREADS overrides.
+    os.environ.setdefault("LP_NUM_THREADS", "0")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes; the parent decides
     import torch
 

@@ -15,7 +15,7 @@ import factored_scaling.sim.maniskill as maniskill
 from factored_scaling.data.frames import FrameTable
 from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownTask
 from factored_scaling.sim import MANISKILL_TASKS, Condition, DemoRequest, load_task
-from factored_scaling.sim.maniskill import SETTINGS, ManiSkillTask, factors
+from factored_scaling.sim.maniskill import SETTINGS, ManiSkillTask, factors, shapes
 from factored_scaling.sim.maniskill.task import make_task
 from factored_scaling.sim.maniskill.worker import Show, Shown
 
@@ -212,3 +212,46 @@ def test_pictures_are_the_same_with_sapiens_own_table_of_reflections() -> None:
     script = [sys.executable, "-c", REFLECTING, *TASKS]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+INSERTED_WITH_ERRORS = """
+import numpy
+from factored_scaling.sim import DemoRequest
+from factored_scaling.sim.maniskill import factors
+from factored_scaling.sim.maniskill.rules import SETTINGS
+from factored_scaling.sim.maniskill.worker import Options, Simulator
+
+rules = SETTINGS["maniskill/peg-visual"]
+simulator, done = Simulator(Options(rules, rules.image_size, render=False)), 0
+for number in range(10):
+    stage = simulator.stage(0, factors.demo_scene(rules, DemoRequest("", None, number), 0))
+    plan = stage.plan()
+    errors = numpy.random.default_rng(number).normal(0, 0.004, (len(plan) // 8 + 1, 7))
+    plan[:, :7] += numpy.repeat(errors, 8, axis=0)[: len(plan)]
+    success = False
+    for action in plan:
+        stage.act(action)
+        success = success or stage.succeeded()
+    done += success
+assert done >= 8, done
+"""
+
+
+def test_the_pegs_bevel_forgives_errors_of_a_few_millimetres() -> None:
+    """Without the bevel one of these 10 insertions succeeds."""
+    needs_maniskill()
+    done = subprocess.run([sys.executable, "-c", INSERTED_WITH_ERRORS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_frustum_narrows_and_its_faces_look_outwards() -> None:
+    needs_maniskill()
+    mesh = shapes.frustum(0.02, 0.01, 0.1, 0.3)
+    for y, half in ((0.1, 0.02), (0.3, 0.01)):
+        ends = mesh.vertices[np.isclose(mesh.vertices[:, 1], y)]
+        assert len(ends) >= 8
+        assert np.abs(ends[:, [0, 2]]) == pytest.approx(half)
+    corners = mesh.vertices[mesh.triangles]
+    facing = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    assert ((facing * (corners.mean(1) - [0, 0.2, 0])).sum(1) > 0).all()
+    assert ((facing[:, None] * mesh.normals[mesh.triangles]).sum(-1) > 0).all()

@@ -12,8 +12,10 @@ HOME = (0.0, -0.6, 0.0, -2.7, 0.0, 2.1, math.pi / 4)
 # Pick and place.
 TOMATO_RADIUS = 0.030
 PLATE_RADIUS, PLATE_RISE, PLATE_THICKNESS = 0.085, 0.010, 0.006
-# Peg insertion: half extents of the peg and its play in the hole; the box with the hole, the hole in its middle.
+# Peg insertion: half extents of the peg, its play in the hole and the bevel of its head; the box with the hole in its
+# middle.
 PEG_HALF_LENGTH, PEG_HALF_WIDTH, PEG_PLAY = 0.095, 0.018, 0.003
+PEG_BEVEL, PEG_BEVEL_LENGTH = 0.006, 0.010
 BOX_HALF_WIDTH, BOX_HALF_DEPTH, HOLE_HEIGHT = 0.070, 0.060, 0.060
 # Pull cube: the cube; the tool's handle along x with a hook at its far end that points to +y.
 CUBE_HALF = 0.020

@@ -7,12 +7,14 @@ import math
 import numpy as np
 import sapien
 
-from factored_scaling.sim.maniskill import paint
+from factored_scaling.sim.maniskill import paint, shapes
 from factored_scaling.sim.maniskill.expert import Leg
 from factored_scaling.sim.maniskill.layout import (
     BOX_HALF_DEPTH,
     BOX_HALF_WIDTH,
     HOLE_HEIGHT,
+    PEG_BEVEL,
+    PEG_BEVEL_LENGTH,
     PEG_HALF_LENGTH,
     PEG_HALF_WIDTH,
     PEG_PLAY,
@@ -23,6 +25,7 @@ from factored_scaling.sim.maniskill.stage import Stage
 GRASP = -0.050  # along the peg, from its middle towards its tail
 BEFORE, PAST = 0.030, 0.012  # how far the peg's head waits before the box, and how far past the half it is pushed
 HOVER = 0.12
+DENSITY = 400  # of the peg
 HEAD_COLOUR, TAIL_COLOUR, BOX_COLOUR = (0.92, 0.44, 0.10), (0.16, 0.34, 0.74), (0.86, 0.76, 0.42)
 INNER_COLOUR = (0.30, 0.24, 0.12)
 
@@ -31,28 +34,35 @@ class PegInsertion(Stage):
     """Randomised beside the factors: the places and yaws of the peg (manipulated) and of the box (goal).
 
     Success: the peg's head is in the hole and at least half of the peg's length is inside. The hole leaves 3 mm on
-    each side of the peg.
+    each side of the peg. The peg's head is bevelled, so that an error of a few millimetres does not end the trial.
     """
 
     def load_objects(self) -> None:
         """The box, which does not move, and the peg, whose axis points to +y at yaw 0."""
         self._load_box()
         x, y, yaw = self.layout.manipulated
-        half = (PEG_HALF_WIDTH, PEG_HALF_LENGTH, PEG_HALF_WIDTH)
-        part = (PEG_HALF_WIDTH, PEG_HALF_LENGTH / 2, PEG_HALF_WIDTH)
-        builder = self.scene.create_actor_builder()
-        builder.add_box_collision(sapien.Pose(), half, density=400)
+        width, neck = PEG_HALF_WIDTH, PEG_HALF_LENGTH - PEG_BEVEL_LENGTH  # the bevel begins at the neck
+        bevel = shapes.frustum(width, width - PEG_BEVEL, neck, PEG_HALF_LENGTH)
         self.peg = paint.build(
             self.scene,
             "peg",
-            paint.standing(x, y, yaw, self.layout.table_height + PEG_HALF_WIDTH),
+            paint.standing(x, y, yaw, self.layout.table_height + width),
             lambda: [
-                paint.box(part, HEAD_COLOUR, (0, PEG_HALF_LENGTH / 2, 0)),
-                paint.box(part, TAIL_COLOUR, (0, -PEG_HALF_LENGTH / 2, 0)),
+                paint.box((width, neck / 2, width), HEAD_COLOUR, (0, neck / 2, 0)),
+                paint.box((width, PEG_HALF_LENGTH / 2, width), TAIL_COLOUR, (0, -PEG_HALF_LENGTH / 2, 0)),
+                paint.mesh(bevel, paint.material(HEAD_COLOUR)),
             ],
-            builder,
-            "dynamic",
+            kind="dynamic",
         )
+        # One convex body. A box and a bevel would catch on the hole's edge where they meet.
+        tail = [(x, -PEG_HALF_LENGTH, z) for x in (-width, width) for z in (-width, width)]
+        body = sapien.physx.PhysxCollisionShapeConvexMesh(
+            vertices=np.concatenate([bevel.vertices, tail]).astype(np.float32),
+            scale=np.ones(3, np.float32),
+            material=sapien.physx.get_default_material(),
+        )
+        body.set_density(DENSITY)
+        self.peg._objs[0].find_component_by_type(sapien.physx.PhysxRigidDynamicComponent).attach(body)
 
     def _load_box(self) -> None:
         """Four blocks around the hole."""

@@ -31,6 +31,21 @@ def rectangle(width: float, height: float) -> Mesh:
     return _mesh(vertices, normals, (corners + 1) / 2, np.array([[0, 1, 2], [0, 2, 3]]))
 
 
+def frustum(wide: float, narrow: float, start: float, end: float) -> Mesh:
+    """A square bar along y whose half width falls from `wide` at `start` to `narrow` at `end`; open at `start`."""
+    corners = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]], np.float64)
+    near, far = (np.insert(half * corners, 1, y, axis=1) for half, y in ((wide, start), (narrow, end)))
+    vertices, normals, triangles = [far], [np.tile([0.0, 1.0, 0.0], (4, 1))], [np.array([[0, 2, 1], [0, 3, 2]])]
+    for side in range(4):
+        following = (side + 1) % 4
+        quad = np.stack([near[side], far[side], far[following], near[following]])
+        normal = np.cross(quad[1] - quad[0], quad[3] - quad[0])
+        normals.append(np.tile(normal / np.linalg.norm(normal), (4, 1)))
+        triangles.append(np.array([[0, 1, 2], [0, 2, 3]]) + 4 * len(vertices))
+        vertices.append(quad)
+    return _mesh(np.concatenate(vertices), np.concatenate(normals), np.zeros((20, 2)), np.concatenate(triangles))
+
+
 def ellipsoid(size: Sequence[float]) -> Mesh:
     """An ellipsoid with the given half extents around the origin."""
     turns = np.linspace(-np.pi / 2, np.pi / 2, ROUND // 2 + 1)

@@ -8,16 +8,19 @@
     python scripts/gpu_study.py proxy --task … --out OUT
     python scripts/gpu_study.py remix --task … --out OUT --seeds 0 1 --device cpu
 
+The published studies keep their options in a file: `all --options results/main/pull-visual/options.json --out …`.
 For machines with torch, safetensors, numpy, scipy and the simulator only; elsewhere `fsc run` does the same. `check`
 trains the full-data policy in several ways and measures it in held-out and nominal scenes (`check.csv`). `study` trains
 and measures every policy of the plan: `results.csv` (scores per factor, as `fsc recommend` reads them) and
 `similarity.json` (for FSC-Proxy). `loop` collects the allocation of every rule, trains and measures (`outcomes.csv`).
-`all` does both with the same processes: the allocations of a seed follow as soon as its study is measured.
+`remix` learns Re-Mix's weights of the factors from the demonstrations (`remix.json`), which `loop` needs for the rule
+`remix`; with the preset `small` a CPU will do. `all` does all three with the same processes: the allocations
+of a seed follow as soon as its study is measured, that of Re-Mix when its weights are learned, too. `times.csv` says
+how long each group of policies took.
+
 `proxy` needs no GPU and no simulator: it turns the similarities into scores (`proxy-k1.csv` …, for `fsc recommend`)
-and prints how well they rank the policies. `remix` learns Re-Mix's weights of the factors from the demonstrations
-(`remix.json`), which `loop` needs for the rule `remix`; it trains small models only, and a CPU will do. Policies that
-have rows are not measured again, so several short calls can fill a study. Ctrl-C and SIGTERM save the policies in
-training and stop; the same command continues.
+and prints how well they rank the policies. Policies that have rows are not measured again, so several short calls can
+fill a study. Ctrl-C and SIGTERM save the policies in training and stop; the same command continues.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Lock, Semaphore
 from pathlib import Path
@@ -53,10 +57,12 @@ from factored_scaling.errors import FscError
 from factored_scaling.io.tables import table_csv
 from factored_scaling.io.text import read_json, read_table, write_text
 from factored_scaling.machine import prepare_device
-from factored_scaling.model.posterior import fit_posterior
+from factored_scaling.model.posterior import Posterior, fit_posterior
 from factored_scaling.model.recommend import recommend
 from factored_scaling.model.summary import compare
 from factored_scaling.policies.capacity import check_device
+from factored_scaling.policies.checkpoint import digest_of
+from factored_scaling.policies.config import RemixConfig
 from factored_scaling.policies.diffusion import load_policy
 from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.sim import Condition, load_task
@@ -70,7 +76,9 @@ RULES = {
     "response model": ("auto", "response-model"),
     "remix": ("remix", "power-law"),
 }
+OUTCOME = ("seed", "budget", "method")  # columns that name a row of outcomes.csv
 Measured = tuple[Result, list[float], dict[str, list[float]]]  # held-out result, nominal scores, similarities by k
+Seconds = dict[str, float]  # that a group's demonstrations, training and measuring took, without waiting for others
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,10 @@ class Progress:
 
 
 class Worker:
-    """A process that carries out groups of jobs. One at a time demonstrates, --trainers train; all may measure."""
+    """A process that carries out groups of jobs.
+
+    One at a time demonstrates and `--trainers` train policies; all may measure or learn Re-Mix's weights.
+    """
 
     def __init__(self, options: argparse.Namespace, demonstrating: Lock, training: Semaphore) -> None:
         global worker
@@ -111,7 +122,7 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the parent sends SIGTERM
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopping", True))
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        os.environ["FSC_SIM_PROCESSES"] = str(max(1, (os.cpu_count() or 1) // options.workers))
+        os.environ.setdefault("FSC_SIM_PROCESSES", str(max(1, (os.cpu_count() or 1) // options.workers)))
         prepare_device(options.device)
         self.lab = Lab(options.task, options.work, options.device, options.image_size)
 
@@ -121,27 +132,29 @@ class Worker:
             raise SystemExit("stopped; the same command continues")
         self.progress(done, total, note)
 
-    def carry_out(self, jobs: Sequence[Job]) -> list[Measured | str]:
+    def carry_out(self, jobs: Sequence[Job]) -> tuple[list[Measured | str], Seconds]:
         """Train and measure policies; a text is the reason of a failure. Jobs with the same run share its policy."""
         lab, folders = self.lab, [self.lab.folder / job.run.digest for job in jobs]
         runs = {folder: job.run for folder, job in zip(folders, jobs, strict=True)}
-        with self.demonstrating:
+        times: Seconds = {}
+        with self.demonstrating, _timed(times, "demonstrate"):
             lab.demonstrate([id_ for run in runs.values() for id_ in run.episodes], self.watch)
-        with self.training:
+        with self.training, _timed(times, "train"):
             context = Context(self.watch, together=self.together)
             failures = lab.train_many([*runs.values()], [*runs], context)
         trained = [folder for folder in runs if folder not in failures]
         say(f"{len(trained)} policies trained")
         alike = len({repr(runs[folder].policy) for folder in trained}) == 1  # only such can be rolled out side by side
         trials: dict[Path, list[Trial]] = defaultdict(list)
-        for part in [trained] if alike else [[folder] for folder in trained]:
-            contexts = [Context(self.watch) for _ in part]
-            for index, trial in lab.evaluate_many([runs[folder] for folder in part], part, contexts):
-                trials[part[index]].append(trial)
-        return [
-            failures.get(folder) or self.measured(job, folder, trials[folder])
-            for job, folder in zip(jobs, folders, strict=True)
-        ]
+        with _timed(times, "measure"):
+            for part in [trained] if alike else [[folder] for folder in trained]:
+                contexts = [Context(self.watch) for _ in part]
+                for index, trial in lab.evaluate_many([runs[folder] for folder in part], part, contexts):
+                    trials[part[index]].append(trial)
+            return [
+                failures.get(folder) or self.measured(job, folder, trials[folder])
+                for job, folder in zip(jobs, folders, strict=True)
+            ], times
 
     def measured(self, job: Job, folder: Path, trials: Sequence[Trial]) -> Measured:
         """The result of a policy's trials, its scores in nominal scenes and its similarities."""
@@ -154,13 +167,39 @@ class Worker:
         embeddings = self.lab.embed(job.run, folder, Context(self.watch))
         return result_of(trials), nominal, nearest_means(embeddings.held_out, embeddings.trained)
 
+    def weigh(self, seed: int, episodes: Sequence[str], settings: Mapping[str, Any]) -> dict[str, float] | str:
+        """Re-Mix's weight of every factor; a text is the reason of a failure."""
+        task = self.lab.task
+        folder = self.lab.folder / f"remix-{digest_of(task.name, task.image_size, list(episodes), settings, seed)}"
+        try:
+            with self.demonstrating:
+                self.lab.demonstrate(episodes, self.watch)
+            return self.lab.remix(episodes, settings, seed, folder, self.watch).weights
+        except (FscError, RuntimeError) as error:  # torch's errors are of the second kind
+            return str(error)
+
 
 worker: Worker  # where this process is one
 
 
-def carry_out(jobs: Sequence[Job]) -> list[Measured | str]:
+def carry_out(jobs: Sequence[Job]) -> tuple[list[Measured | str], Seconds]:
     """Carry out jobs in a worker."""
     return worker.carry_out(jobs)
+
+
+def weigh(seed: int, episodes: Sequence[str], settings: Mapping[str, Any]) -> dict[str, float] | str:
+    """Learn Re-Mix's weights in a worker."""
+    return worker.weigh(seed, episodes, settings)
+
+
+@contextmanager
+def _timed(times: Seconds, name: str) -> Iterator[None]:
+    """Note how many seconds the block takes."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        times[name] = round(time.perf_counter() - began, 1)
 
 
 def _end_with_parent() -> None:
@@ -168,6 +207,11 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def _key(*words: object) -> tuple[str, ...]:
+    """As the columns OUTCOME of a row."""
+    return tuple(map(str, words))
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -189,6 +233,7 @@ class Study:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, options.out
         self.factors = tuple(load_task(options.task, options.image_size).factors)
+        self.posteriors: dict[int, Posterior] = {}  # by seed
 
     def spec(self, seed: int) -> StudySpec:
         """The specification of one seed."""
@@ -243,76 +288,106 @@ class Study:
         missing = {job.run.seed for job in self.study()}
         return [seed for seed in self.options.seeds if seed not in missing]
 
-    def check_weights(self) -> None:
-        """Stop if Re-Mix is among the rules and its weights are not there."""
-        absent = set(map(str, self.options.seeds)) - set(self.weights())
-        if "remix" in self.options.rules and absent:
-            raise SystemExit(f"seed {min(absent)}: {self.out / 'remix.json'} has no weights: `remix` first")
-
-    def loop(self, seeds: Sequence[int] | None = None) -> list[Job]:
+    def loop(self) -> list[Job]:
         """The allocations of every rule, and those of --orders."""
-        options, key = self.options, ("seed", "budget", "method")
-        seeds = options.seeds if seeds is None else seeds
-        self.check_weights()
-        done = {tuple(row[name] for name in key) for row in read(self.out / "outcomes.csv")}
-        weights = self.weights()
+        options, done, weighed = self.options, self.done(), self.weights()
         missing = Counter(job.run.seed for job in self.study())
-        orders = read_json(options.orders) if options.orders else []
-        for seed in seeds:
-            spec, rows = self.spec(seed), [row for row in read(self.out / "results.csv") if row["seed"] == str(seed)]
-            asked = [(budget, rule) for budget in options.budgets for rule in options.rules]
-            asked = [(budget, rule) for budget, rule in asked if (str(seed), str(budget), rule) not in done]
-            if asked and missing[seed]:
+        for seed in options.seeds:
+            rules = {
+                rule for budget in options.budgets for rule in options.rules if _key(seed, budget, rule) not in done
+            }
+            if rules and missing[seed]:
                 raise SystemExit(f"seed {seed}: {missing[seed]} policies of the study are not measured: `study` first")
-            if not asked:
-                continue
-            results = Results.from_rows(
-                {"demos": {name: int(row[f"demos:{name}"]) for name in self.factors}, "factor": row["factor"]}
-                | {"score": float(row["score"]), "trials": int(row["trials"])}
-                for row in rows
-            )
-            posterior = fit_posterior(spec, results)
-            for budget, rule in asked:
-                order = {"seed": seed, "budget": budget, "method": rule}
-                learned = weights.get(str(seed)) if rule == "remix" else None
-                answer = recommend(spec, results, budget, *RULES[rule], weights=learned)
-                order["order"] = allocation = answer.allocation
-                order["predicted"] = compare(posterior, budget, allocation).predicted.mean
-                orders.append(order)
+            if "remix" in rules and str(seed) not in weighed:
+                raise SystemExit(f"seed {seed}: {self.out / 'remix.json'} has no weights: `remix` first")
+        return [*self.allocations(set()), *self.orders()]
+
+    def orders(self) -> list[Job]:
+        """The allocations of --orders that are not measured."""
+        options, done = self.options, self.done()
+        given = read_json(options.orders) if options.orders else []
+        return [
+            self.outcome(one)
+            for one in given
+            if one["seed"] in options.seeds and _key(*(one[name] for name in OUTCOME)) not in done
+        ]
+
+    def done(self) -> set[tuple[str, ...]]:
+        """Seed, budget and rule of the outcomes that are measured."""
+        return {tuple(row[name] for name in OUTCOME) for row in read(self.out / "outcomes.csv")}
+
+    def allocations(self, known: set[tuple[str, ...]]) -> list[Job]:
+        """A policy for each allocation that the rows allow by now; not those in `known`, to which these are added."""
+        options, weighed = self.options, self.weights()
+        known |= self.done()
         jobs = []
-        for one in orders:
-            if one["seed"] not in seeds or tuple(str(one[name]) for name in key) in done:
+        for seed in self.ready():
+            new = [
+                (budget, rule)
+                for budget in options.budgets
+                for rule in options.rules
+                if _key(seed, budget, rule) not in known and (rule != "remix" or str(seed) in weighed)
+            ]
+            if not new:
                 continue
-            row = {"task": options.task, "demos": options.demos, **{name: one[name] for name in key}}
-            row["predicted"] = "" if one["predicted"] is None else f"{one['predicted']:.4f}"
-            row |= {f"collect:{name}": one["order"][name] for name in self.factors}
-            say(*row.values())
-            episodes = [episode.id for episode in self.dataset(one["seed"], one["order"]).episodes]
-            jobs.append(Job("outcomes.csv", row, run_on(self.spec(one["seed"]), episodes, one["seed"])))
+            spec, results = self.spec(seed), self.results(seed)
+            if seed not in self.posteriors:
+                self.posteriors[seed] = fit_posterior(spec, results)
+            for budget, rule in new:
+                known.add(_key(seed, budget, rule))
+                learned = weighed.get(str(seed)) if rule == "remix" else None
+                allocation = recommend(spec, results, budget, *RULES[rule], weights=learned).allocation
+                predicted = compare(self.posteriors[seed], budget, allocation).predicted.mean
+                one = {"seed": seed, "budget": budget, "method": rule, "predicted": predicted, "order": allocation}
+                jobs.append(self.outcome(one))
         return jobs
+
+    def results(self, seed: int) -> Results:
+        """The measured policies of one seed."""
+        rows = [row for row in read(self.out / "results.csv") if row["seed"] == str(seed)]
+        return Results.from_rows(
+            {"demos": {name: int(row[f"demos:{name}"]) for name in self.factors}, "factor": row["factor"]}
+            | {"score": float(row["score"]), "trials": int(row["trials"])}
+            for row in rows
+        )
+
+    def outcome(self, one: Mapping[str, Any]) -> Job:
+        """The policy on the demonstrations of an allocation."""
+        options, seed = self.options, one["seed"]
+        row = {"task": options.task, "demos": options.demos, **{name: one[name] for name in OUTCOME}}
+        row["predicted"] = "" if one["predicted"] is None else f"{one['predicted']:.4f}"
+        row |= {f"collect:{name}": one["order"][name] for name in self.factors}
+        say(*row.values())
+        episodes = [episode.id for episode in self.dataset(seed, one["order"]).episodes]
+        return Job("outcomes.csv", row, run_on(self.spec(seed), episodes, seed))
 
     def weights(self) -> dict[str, dict[str, float]]:
         """Re-Mix's weight of every factor, by seed."""
         path = self.out / "remix.json"
         return {seed: one["weights"] for seed, one in read_json(path).items()} if path.exists() else {}
 
-    def remix(self) -> None:
-        """Learn Re-Mix's weights of the seeds that have none; written with the settings they were learned with."""
+    def remix(self) -> list[int]:
+        """The seeds for which Re-Mix's weights are not learned."""
+        RemixConfig.from_mapping(self.remix_settings())  # a mistake shows now, not after hours
+        path = self.out / "remix.json"
+        found = read_json(path) if path.exists() else {}
+        for seed, one in found.items():
+            if one["policy"] != self.remix_settings():
+                raise SystemExit(f"{path} has weights of seed {seed} with other settings: {one['policy']}")
+        return [seed for seed in self.options.seeds if str(seed) not in found]
+
+    def remix_settings(self) -> dict[str, Any]:
+        """Settings of Re-Mix's models."""
+        return {"preset": "paper", **self.options.remix}
+
+    def keep_weights(self, seed: int, weights: Mapping[str, float]) -> None:
+        """Write Re-Mix's weights of a seed, with the settings they were learned with."""
         options, path = self.options, self.out / "remix.json"
-        settings = {key: value for key, value in options.remix.items() if key != "preset"}
-        settings = {"preset": options.remix.get("preset", "paper"), **settings}
-        prepare_device(options.device)
-        lab = Lab(options.task, options.work, options.device, options.image_size)
-        for seed in options.seeds:
-            found = read_json(path) if path.exists() else {}
-            if str(seed) in found:
-                continue
-            episodes, folder = [episode.id for episode in self.dataset(seed).episodes], lab.folder / f"remix-{seed}"
-            learned = lab.remix(episodes, settings, seed, folder, Progress())
-            say("remix", f"seed {seed}:", *(f"{name} {weight:.3f}" for name, weight in learned.weights.items()))
-            made = {"task": options.task, "demos": options.demos, "image_size": options.image_size, "policy": settings}
-            found[str(seed)] = {"weights": learned.weights, **made}
-            write_text(path, json.dumps(found, indent=1) + "\n")
+        say("remix", f"seed {seed}:", *(f"{name} {weight:.3f}" for name, weight in weights.items()))
+        made = {"task": options.task, "demos": options.demos, "image_size": options.image_size}
+        found = read_json(path) if path.exists() else {}
+        found[str(seed)] = {"weights": weights, **made, "policy": self.remix_settings()}
+        write_text(path, json.dumps(found, indent=1) + "\n")
 
     def keep(self, job: Job, result: Result, nominal: Sequence[float], similarities: Mapping[str, Any]) -> None:
         """Write the rows of a policy."""
@@ -326,7 +401,7 @@ class Study:
                 row |= {"nominal": round(sum(nominal) / len(nominal), 4), "nominal_trials": len(nominal)}
             write(self.out / "check.csv", ("name", "seed"), [row | summary])
         if job.file == "outcomes.csv":
-            write(self.out / job.file, ("seed", "budget", "method"), [{**job.row, **summary}])
+            write(self.out / job.file, OUTCOME, [{**job.row, **summary}])
         if job.file == "results.csv":
             path, key = self.out / "similarity.json", "/".join(map(str, [*job.row.values(), seed]))
             write_text(path, json.dumps({**(read_json(path) if path.exists() else {}), key: similarities}))
@@ -336,10 +411,18 @@ class Study:
             ]
             write(self.out / job.file, (*job.row, "factor", "seed"), rows)  # last: a policy with these rows is done
 
-    def run(self, jobs: Sequence[Job], more: Callable[[], list[Job]] = list) -> None:
-        """Carry out jobs in groups and write their rows. After each group, `more` returns further jobs."""
+    def keep_times(self, group: Sequence[Job], times: Seconds, ended: float) -> None:
+        """Write how long a group of policies took, and how many seconds after the start of the command it ended."""
+        seeds = " ".join(map(str, sorted({job.run.seed for job in group})))
+        row = {"at": time.strftime("%Y-%m-%d %H:%M:%S"), "device": self.options.device, "file": group[0].file}
+        row |= {"seeds": seeds, "policies": len({job.run.digest for job in group}), **times, "ended": round(ended, 1)}
+        write(self.out / "times.csv", ("at", "file", "seeds"), [row])
+
+    def run(self, jobs: Sequence[Job], weigh_seeds: Sequence[int] = (), more: Callable[[], list[Job]] = list) -> None:
+        """Carry out jobs in groups, learn Re-Mix's weights, write the rows. After each, `more` returns further jobs."""
         spawn, together, failed = multiprocessing.get_context("spawn"), self.options.together, 0
-        waiting: dict[Future[list[Measured | str]], Sequence[Job]] = {}
+        waiting: dict[Future[Any], Sequence[Job] | int] = {}
+        began = time.time()
         with ProcessPoolExecutor(
             self.options.workers, spawn, Worker, (self.options, spawn.Lock(), spawn.Semaphore(self.options.trainers))
         ) as pool:
@@ -350,10 +433,24 @@ class Study:
 
             try:
                 submit(jobs)
+                for seed in weigh_seeds:
+                    episodes = [episode.id for episode in self.dataset(seed).episodes]
+                    waiting[pool.submit(weigh, seed, episodes, self.remix_settings())] = seed
                 submit(more())
                 while waiting:
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        for job, measured in zip(waiting.pop(future), future.result(), strict=True):
+                        group = waiting.pop(future)
+                        if isinstance(group, int):
+                            weights = future.result()
+                            if isinstance(weights, str):
+                                say(f"remix, seed {group} failed: {weights}")
+                                failed += 1
+                            else:
+                                self.keep_weights(group, weights)
+                            continue
+                        found, times = future.result()
+                        self.keep_times(group, times, time.time() - began)
+                        for job, measured in zip(group, found, strict=True):
                             if isinstance(measured, str):
                                 say(job.file, *job.row.values(), f"seed {job.run.seed} failed: {measured}")
                                 failed += 1
@@ -365,19 +462,13 @@ class Study:
             finally:
                 pool.shutdown(cancel_futures=True)
         if failed:
-            raise SystemExit(f"{failed} policies failed; the same command tries them again")
+            raise SystemExit(f"{failed} jobs failed; the same command tries them again")
 
     def all(self) -> None:
-        """The study, and the allocations of each seed as soon as its policies are measured."""
-        self.check_weights()
-        asked: set[int] = set()
-
-        def allocations() -> list[Job]:
-            seeds = [seed for seed in self.ready() if seed not in asked]
-            asked.update(seeds)
-            return self.loop(seeds)
-
-        self.run(self.study(), allocations)
+        """The study, Re-Mix's weights, and the allocations of each seed as soon as its policies are measured."""
+        known: set[tuple[str, ...]] = set()
+        weigh_seeds = self.remix() if "remix" in self.options.rules else []
+        self.run([*self.study(), *self.orders()], weigh_seeds, lambda: self.allocations(known))
 
 
 def proxy(out: Path) -> None:
@@ -406,6 +497,30 @@ def proxy(out: Path) -> None:
             print(f"k = {k}, seed {seed}: Spearman {agreement.spearman:.2f} ({low:.2f} to {high:.2f})")
 
 
+def read_options(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """The options in a file, checked as if they stood on the command line."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise SystemExit(f"{path}: needs an object with options by name, not a {type(found).__name__}")
+    actions = {action.dest: action for action in parser._actions if action.option_strings}
+    words, names = [], []
+    for key, value in found.items():
+        name = key.replace("-", "_")
+        if name not in actions or name in ("help", "options"):
+            raise SystemExit(f"{path}: unknown option {key!r}")
+        several = actions[name].nargs in ("*", "+")
+        if several != isinstance(value, list):
+            raise SystemExit(f"{path}: {key!r} needs {'a list' if several else 'one value'}, not {value!r}")
+        plain = map(str, value) if several else [json.dumps(value) if isinstance(value, dict) else str(value)]
+        words += [actions[name].option_strings[0], *plain]
+        names.append(name)
+    try:
+        checked = parser.parse_args(["all", *words])
+    except SystemExit:
+        raise SystemExit(f"{path}: an option has a wrong value (above)") from None
+    return {name: getattr(checked, name) for name in names}
+
+
 def stop(number: int, frame: object) -> None:
     """Let the workers save their policies and end; asked again, end at once."""
     signal.signal(number, signal.SIG_DFL)
@@ -413,12 +528,13 @@ def stop(number: int, frame: object) -> None:
         process.terminate()
 
 
-def main() -> None:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("what", choices=("check", "study", "loop", "all", "proxy", "remix"))
-    add("--task", required=True)
-    add("--out", type=Path, required=True)
+    add("--task")
+    add("--out", type=Path)
     add("--work", type=Path, default=Path("/tmp/gpu-study"), help="frames and policies; may be deleted afterwards")
     add("--demos", type=int, default=30, help="per factor")
     add("--seeds", type=int, nargs="+", default=[0], help="each has its own demonstrations and weights")
@@ -434,8 +550,26 @@ def main() -> None:
     add("--device", default="cuda")
     add("--together", type=int, default=5, help="policies trained side by side")
     add("--workers", type=int, default=2, help="processes")
-    add("--trainers", type=int, default=1, help="how many of them may train at once while the others measure")
+    add("--trainers", type=int, default=1, help="how many of them may train policies at once while the others measure")
+    add(
+        "--options",
+        type=Path,
+        help="a JSON file with values for any of these by name; the command line wins",
+    )
+    return parser
+
+
+def main() -> None:
+    parser = build_parser()
+    given, _ = parser.parse_known_args()
+    if given.options:
+        try:
+            parser.set_defaults(**read_options(given.options, parser))
+        except FscError as error:
+            raise SystemExit(str(error)) from None
     options = parser.parse_args()
+    if options.task is None or options.out is None:
+        parser.error("--task and --out are needed")
     try:
         if options.what == "proxy":
             proxy(options.out)
@@ -444,8 +578,10 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         study = Study(options)
-        if options.what in ("remix", "all"):
-            getattr(study, options.what)()
+        if options.what == "all":
+            study.all()
+        elif options.what == "remix":
+            study.run([], study.remix())
         else:
             study.run(getattr(study, options.what)())
     except FscError as error:

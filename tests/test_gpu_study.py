@@ -7,6 +7,7 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from factored_scaling.core.trials import Trial, result_of
+from factored_scaling.errors import FscError
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "gpu_study.py"
 FACTORS = ("camera_pose", "distractor", "table_texture", "lighting", "background")
@@ -57,6 +59,7 @@ def study(script: Any, tmp_path: Path, **changes: Any) -> Any:
         "rules": ["equal"],
         "orders": None,
         "variants": {"as given": {}},
+        "remix": {"preset": "small"},
     }
     return script.Study(argparse.Namespace(**{**given, **changes}))
 
@@ -133,7 +136,8 @@ def test_allocations_of_a_seed_follow_its_own_study(tmp_path: Path, script: Any)
     one = study(script, tmp_path, seeds=[0, 1])
     given: list[Any] = []
 
-    def measured(jobs: Any, more: Any) -> None:
+    def measured(jobs: Any, weigh_seeds: Any, more: Any) -> None:
+        assert not weigh_seeds
         waiting = [*jobs, *more()]
         while waiting:
             job = waiting.pop(0)
@@ -148,10 +152,35 @@ def test_allocations_of_a_seed_follow_its_own_study(tmp_path: Path, script: Any)
     assert given[planned:] == [("results.csv", 1)] * (planned - 1) + [("outcomes.csv", 1)]
 
 
-def test_weights_that_a_rule_needs_are_asked_for_before_anything_is_trained(tmp_path: Path, script: Any) -> None:
+def test_the_allocation_of_remix_follows_when_its_weights_are_learned(
+    tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = study(script, tmp_path, rules=["equal", "remix"])
+    given: list[str] = []
+
+    def measured(jobs: Any, weigh_seeds: Any, more: Any) -> None:
+        assert list(weigh_seeds) == [0]
+        for job in jobs:
+            keep(one, job, 0.5)
+        given.extend(job.row["method"] for job in more())
+        one.keep_weights(0, dict.fromkeys(FACTORS, 0.0) | {"lighting": 1.0})
+        remixed = more()
+        given.extend(job.row["method"] for job in remixed)
+        assert [job.row["collect:lighting"] for job in remixed] == [4]
+        assert more() == []
+
+    monkeypatch.setattr(one, "run", measured)
+    one.all()
+    assert given == ["equal", "remix"]
+    assert one.remix() == []  # weights that are there are not learned again
+
+
+def test_a_loop_says_that_weights_are_missing(tmp_path: Path, script: Any) -> None:
+    one = study(script, tmp_path, rules=["equal", "remix"])
+    for job in one.study():
+        keep(one, job, 0.5)
     with pytest.raises(SystemExit, match=r"seed 0: .*remix\.json has no weights: `remix` first"):
-        one.all()
+        one.loop()
 
 
 def test_rules_wait_for_the_whole_study_and_given_allocations_do_not(tmp_path: Path, script: Any) -> None:
@@ -192,6 +221,60 @@ def test_a_check_without_nominal_scenes_has_its_rows(tmp_path: Path, script: Any
     assert one.check() == []
 
 
+@pytest.mark.parametrize("name", ["pull-visual", "pull-spatial"])
+def test_published_options_describe_the_study_of_their_rows(tmp_path: Path, script: Any, name: str) -> None:
+    pytest.importorskip("mani_skill")
+    pytest.importorskip("sapien")
+    folder = SCRIPT.parents[1] / "results" / "main" / name
+    one = study(script, tmp_path, **script.read_options(folder / "options.json", script.build_parser()))
+    assert json.loads(json.dumps(one.spec(0).to_mapping())) == json.loads((folder / "spec.json").read_text())
+    weighed = json.loads((folder / "remix.json").read_text())
+    assert sorted(weighed) == [str(seed) for seed in one.options.seeds]
+    assert all(of_seed["policy"] == one.remix_settings() for of_seed in weighed.values())
+    outcomes = rows(folder / "outcomes.csv") if (folder / "outcomes.csv").exists() else []
+    measured = {(int(row["seed"]), int(row["budget"]), row["method"]) for row in outcomes}
+    planned = {(s, k, rule) for s in one.options.seeds for k in one.options.budgets for rule in one.options.rules}
+    assert measured <= planned
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"rounds": 2}', "unknown option 'rounds'"),
+        ('{"what": "all"}', "unknown option 'what'"),
+        ('{"seeds": 3}', "'seeds' needs a list, not 3"),
+        ('{"demos": [3]}', r"'demos' needs one value, not \[3\]"),
+        ('{"rules": ["group top"]}', "wrong value"),
+        ("[]", "needs an object with options by name, not a list"),
+    ],
+)
+def test_options_in_a_file_are_checked(tmp_path: Path, script: Any, text: str, message: str) -> None:
+    path = tmp_path / "options.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        script.read_options(path, script.build_parser())
+
+
+def test_given_allocations_are_measured_with_the_rest(tmp_path: Path, script: Any, monkeypatch: Any) -> None:
+    orders = tmp_path / "orders.json"
+    one = {"seed": 0, "budget": 2, "method": "mine", "predicted": None, "order": dict.fromkeys(FACTORS, 0)}
+    orders.write_text(json.dumps([one]))
+    everything = study(script, tmp_path, orders=orders)
+    given: list[Any] = []
+    monkeypatch.setattr(everything, "run", lambda jobs, weigh_seeds, more: given.extend(jobs))
+    everything.all()
+    assert [job.row["method"] for job in given if job.file == "outcomes.csv"] == ["mine"]
+
+
+def test_mistakes_in_the_settings_of_remix_show_before_anything_is_trained(tmp_path: Path, script: Any) -> None:
+    with pytest.raises(FscError, match="updats"):
+        study(script, tmp_path, rules=["remix"], remix={"preset": "small", "updats": 3}).all()
+    one = study(script, tmp_path, rules=["remix"])
+    one.keep_weights(0, dict.fromkeys(FACTORS, 0.2))
+    with pytest.raises(SystemExit, match="weights of seed 0 with other settings"):
+        study(script, tmp_path, rules=["remix"], remix={"preset": "small", "updates": 3}).all()
+
+
 def command(tmp_path: Path, what: str, updates: int, **more: Any) -> list[str]:
     given = {"task": TASK, "out": tmp_path / "out", "work": tmp_path / "work", "device": "cpu", "demos": 1}
     given |= {"states": 1, "nominal": 2, "image-size": 32, **more}
@@ -220,11 +303,20 @@ def test_the_whole_procedure_needs_few_packages(tmp_path: Path) -> None:
     assert int(outcomes[-1][f"collect:{most}"]) == max(int(outcomes[-1][f"collect:{name}"]) for name in FACTORS)
     assert all(sum(int(row[f"collect:{name}"]) for name in FACTORS) == 4 for row in outcomes)
     assert [row["name"] for row in rows(out / "check.csv")] == ["full data"]
+    times = rows(out / "times.csv")
+    assert sum(int(row["policies"]) for row in times if row["file"] == "results.csv") == len(measured) / len(FACTORS)
+    assert all(float(row[column]) >= 0 for row in times for column in ("demonstrate", "train", "measure"))
+    assert all(float(row["ended"]) >= float(row["train"]) for row in times)
     assert len(rows(out / "proxy-k1.csv")) == len(measured)
     once = tmp_path / "once"
-    subprocess.run(command(tmp_path, "all", 60, demos=2, budgets=4, out=once), env=environment, check=True, timeout=240)
+    for folder in (tmp_path / "work").glob("remix-*"):
+        shutil.rmtree(folder)
+    everything = command(tmp_path, "all", 60, demos=2, budgets=4, out=once, **remix)
+    everything += ["--rules", "group, top", "group, all", "equal", "greedy", "remix"]
+    subprocess.run(everything, env=environment, check=True, timeout=240)
+    assert json.loads((once / "remix.json").read_text()) == json.loads((out / "remix.json").read_text())
     for name in ("results.csv", "outcomes.csv"):
-        assert sorted(map(str, rows(once / name))) == sorted(map(str, rows(out / name)[: len(rows(once / name))]))
+        assert sorted(map(str, rows(once / name))) == sorted(map(str, rows(out / name)))
 
 
 @pytest.mark.slow
@@ -244,11 +336,23 @@ def test_a_stop_saves_what_is_in_training_and_the_same_command_goes_on(tmp_path:
 
 
 @pytest.mark.slow
+def test_remix_that_fails_leaves_the_rows_of_policies(tmp_path: Path) -> None:
+    everything = command(
+        tmp_path, "all", 30, budgets=4, remix='{"preset": "small", "updates": 20, "learning_rate": 1e30}'
+    )
+    everything += ["--rules", "equal", "remix"]
+    ended = subprocess.run(everything, capture_output=True, text=True, timeout=240)
+    assert ended.stderr == "1 jobs failed; the same command tries them again\n"
+    assert "remix, seed 0 failed: the loss" in ended.stdout
+    assert [row["method"] for row in rows(tmp_path / "out" / "outcomes.csv")] == ["equal"]
+
+
+@pytest.mark.slow
 def test_policies_that_fail_are_told_and_leave_no_rows(tmp_path: Path) -> None:
     check = command(tmp_path, "check", 60, variants=json.dumps({"hot": {"learning_rate": 1e30}, "fine": {}}), nominal=0)
     for _ in range(2):  # the second time, all that is left fails
         ended = subprocess.run(check, capture_output=True, text=True, timeout=120)
-        assert ended.stderr == "1 policies failed; the same command tries them again\n"
+        assert ended.stderr == "1 jobs failed; the same command tries them again\n"
         assert "check.csv hot seed 0 failed: the loss" in ended.stdout
     assert [row["name"] for row in rows(tmp_path / "out" / "check.csv")] == ["fine"]
 

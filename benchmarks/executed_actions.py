@@ -18,10 +18,12 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from factored_scaling.machine import processor
+from factored_scaling.machine import prepare_device, processor
 from factored_scaling.policies.diffusion import load_policy
+from factored_scaling.policies.inference import Sampler, Team
 from factored_scaling.sim import Condition, load_task
 
 
@@ -40,10 +42,12 @@ def main() -> None:
     parser.add_argument("--execute", type=int, nargs="+", default=[4, 8, 12, 16])
     parser.add_argument("--states", type=int, default=4, help="initial states per held-out setting")
     parser.add_argument("--reference", type=int, default=8, help="the number that others are compared with")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     if options.reference not in options.execute:
         parser.error(f"--execute needs {options.reference}, which the others are compared with")
-    policy = load_policy(options.policy)
+    prepare_device(options.device)
+    policy = load_policy(options.policy, options.device)
     task = load_task(options.task, policy.shape[1])
     conditions = [
         Condition(factor, setting, state)
@@ -54,13 +58,13 @@ def main() -> None:
     found: dict[int, Measured] = {}
     for execute in options.execute:
         began = time.perf_counter()
-        scores = np.array([score for _, score in task.rollout(policy.actor(0), conditions, execute)])
+        team = Team([Sampler(policy)], [0], len(conditions))
+        scores = np.array([score for _, score in task.rollout(team, conditions, execute, options.device)])
         found[execute] = Measured(scores, time.perf_counter() - began)
         print(f"{execute}: {scores.mean():.3f}", flush=True)
     getattr(task, "close", lambda: None)()
-    print(
-        f"\n{datetime.date.today().isoformat()}, {processor()}; {len(conditions)} held-out trials of {options.task}.\n"
-    )
+    machine = torch.cuda.get_device_name(options.device) if options.device.startswith("cuda") else processor()
+    print(f"\n{datetime.date.today().isoformat()}, {machine}; {len(conditions)} held-out trials of {options.task}.\n")
     print(f"| actions per decision | success | less {options.reference} | seconds | {' | '.join(task.factors)} |")
     print("|---:|---:|---:|---:|" + "---:|" * len(task.factors))
     base = found[options.reference].scores

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import sys
@@ -27,7 +28,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from factored_scaling.machine import processor
+from factored_scaling.machine import prepare_device, processor
 from factored_scaling.policies.config import DiffusionConfig
 from factored_scaling.policies.diffusion import DiffusionPolicy
 from factored_scaling.policies.inference import Sampler, Team
@@ -37,10 +38,9 @@ from factored_scaling.sim.task import Task
 
 def main() -> None:
     options = _options()
-    if options.device == "cpu":
-        torch.set_num_threads(options.threads)
+    prepare_device(options.device, options.threads)
     task = load_task(options.setting, options.image_size)
-    config = DiffusionConfig.preset(options.preset)
+    config = DiffusionConfig.preset(options.preset, **options.policy)
     shape = (task.cameras, task.image_size, task.image_size, task.state_size, task.action_size)
     torch.manual_seed(0)
     policies = [DiffusionPolicy(config, shape).to(options.device).eval() for _ in range(max(options.policies))]
@@ -60,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--preset", default="small", help="small or paper")
+    parser.add_argument("--policy", type=json.loads, default={}, help="settings that differ from the preset, as JSON")
     parser.add_argument(
         "--setting", default="tabletop/pick-place", help="the task that is rolled out; gives the shapes"
     )
@@ -70,6 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--together", type=int, default=4, help="policies in the rollouts")
     parser.add_argument("--seconds", type=float, default=1.0, help="per measurement; the best of three is kept")
     parser.add_argument("--no-rollouts", action="store_true")
+    parser.add_argument("--only-best", action="store_true", help="roll out side by side only, on a GPU captured")
     parser.add_argument("--out", type=Path, help="also write the report to this file")
     return parser.parse_args()
 
@@ -113,7 +115,8 @@ def _rollouts(task: Task, policies: Sequence[DiffusionPolicy], options: argparse
         captured = [Sampler(policy) for policy in chosen]
         ways += [("one after the other, captured", [[sampler] for sampler in captured])]
         ways += [("side by side, captured", [captured])]
-    for _, teams in ways[1:]:
+    ways = ways[-1:] if options.only_best else ways
+    for _, teams in ways if options.only_best else ways[1:]:
         _roll(task, teams, conditions, options.device)  # makes the captures and the scenes' processes
     lines = [
         "",

@@ -1,14 +1,18 @@
 """Time to success: GPU seconds per policy against success on fixed nominal and held-out scenes, one row per policy.
 
-    python benchmarks/time_to_success.py train --task maniskill/pull-visual --recipes RECIPES.json --out OUT
-    python benchmarks/time_to_success.py report --out OUT
+    python benchmarks/time_to_success.py train --recipes benchmarks/recipes/pull-visual.json --out OUT
+    python benchmarks/time_to_success.py report --out OUT --reference "the paper's"
 
-`RECIPES.json` maps a name to the policy settings that it changes (as under `policy:` in study.yaml, preset `paper`).
+A file of recipes has the `task` and its `image_size`, and under `recipes` for every name the policy settings that it
+changes (as under `policy:` in study.yaml, preset `paper`). A recipe may have an `image_size` of its own. With
+`timed_updates` it is trained for that many updates only and not measured: its seconds are those times the number of
+updates that it asks for.
+
 `train` trains `--policies` policies of each recipe side by side, from demonstrations on disk, each with a seed and
-demonstrations of its own, then rolls each one out. It appends to `OUT/rows.csv`. Recipes that have rows are skipped, so
-the table can be filled over several calls. With `--mixed` all recipes train as one job: the quick way to compare
-success, but their seconds cannot be told apart. `report` writes `report.md` and `success.png` from the rows; it needs
-no GPU.
+demonstrations of its own (or one of `--datasets` sets, in turn), then rolls each one out. It appends to
+`OUT/rows.csv`. Recipes that have rows are skipped, so the table can be filled over several calls. With `--mixed` all
+recipes of one image size train as one job: the quick way to compare success, but their seconds cannot be told apart.
+`report` writes `report.md` and `success.png` from the rows; it needs no GPU.
 """
 
 from __future__ import annotations
@@ -52,49 +56,77 @@ class Stopwatch:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One policy: its recipe, its settings, its seed and where it is kept."""
+class Recipe:
+    """Settings of a policy, the size of its images, and how many updates are timed where success is not measured."""
 
-    recipe: str
+    name: str
     policy: dict[str, Any]
+    image_size: int
+    timed_updates: int | None
+
+    @property
+    def trained(self) -> dict[str, Any]:
+        """The settings that policies are trained with."""
+        return {**self.policy, "updates": self.timed_updates} if self.timed_updates else self.policy
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One policy: its recipe, its seed and where it is kept."""
+
+    recipe: Recipe
     seed: int
     folder: Path
 
 
+def read_recipes(path: Path) -> tuple[str, list[Recipe]]:
+    """The task and the recipes of a file."""
+    given = json.loads(path.read_text())
+    recipes = []
+    for name, settings in given["recipes"].items():
+        policy = {"preset": "paper", **settings}
+        size, timed = policy.pop("image_size", given["image_size"]), policy.pop("timed_updates", None)
+        recipes.append(Recipe(name, policy, size, timed))
+    return given["task"], recipes
+
+
 def train(options: argparse.Namespace) -> None:
     """Train and measure the recipes that have no rows yet."""
+    from factored_scaling.machine import prepare_device
+
+    task, recipes = read_recipes(options.recipes)
+    done = {row["recipe"] for row in _rows(options.out) if row["task"] == task}
+    new = [recipe for recipe in recipes if recipe.name not in done and recipe.name in (options.only or [recipe.name])]
+    prepare_device(options.device)
+    for size in dict.fromkeys(recipe.image_size for recipe in new):
+        train_size(options, task, [recipe for recipe in new if recipe.image_size == size])
+
+
+def train_size(options: argparse.Namespace, task: str, recipes: Sequence[Recipe]) -> None:
+    """Train and measure recipes with one size of images."""
     import torch
 
     from factored_scaling.backends.simulation import Lab, policy_config
-    from factored_scaling.machine import prepare_cpu
     from factored_scaling.policies.many import Job, train_many
 
-    recipes: dict[str, dict[str, Any]] = json.loads(options.recipes.read_text())
-    if options.only:
-        recipes = {name: recipes[name] for name in options.only}
-    done = {row["recipe"] for row in _rows(options.out)}
-    prepare_cpu(options.device)
-    lab = Lab(options.task, options.work, options.device, options.image_size)
-    candidates = {
-        name: [
-            Candidate(name, {"preset": "paper", **settings}, seed, options.work / lab.task.name / f"{name}-{seed}")
-            for seed in range(options.policies)
-        ]
-        for name, settings in recipes.items()
-        if name not in done
-    }
-    episodes = {
-        seed: [f"{factor}/{seed * options.demos + i}" for factor in lab.task.factors for i in range(options.demos)]
-        for seed in range(options.policies)
-    }
-    wanted = [id_ for ids in episodes.values() for id_ in ids]
+    lab = Lab(task, options.work, options.device, recipes[0].image_size)
+    folder = options.work / task
+    datasets = [
+        [f"{factor}/{number * options.demos + i}" for factor in lab.task.factors for i in range(options.demos)]
+        for number in range(min(options.datasets or options.policies, options.policies))
+    ]
+    wanted = [id_ for ids in datasets for id_ in ids]
     table = lab.frames(wanted, Stopwatch())
     say(f"{len(wanted)} demonstrations, {len(table.images)} frames of {table.images.shape[1:]}")
-    groups = [[c for each in candidates.values() for c in each]] if options.mixed else list(candidates.values())
-    for group in groups:
-        if not group:
-            continue
-        jobs = [Job(tuple(episodes[c.seed]), policy_config(c.policy), c.seed, c.folder) for c in group]
+    candidates = [
+        [Candidate(recipe, seed, folder / f"{recipe.name}-{seed}") for seed in range(options.policies)]
+        for recipe in recipes
+    ]
+    for group in [[c for each in candidates for c in each]] if options.mixed else candidates:
+        jobs = [
+            Job(tuple(datasets[c.seed % len(datasets)]), policy_config(c.recipe.trained), c.seed, c.folder)
+            for c in group
+        ]
         watch = Stopwatch()
         failures = train_many(
             table, jobs, watch, options.device, 10**9, side_by_side=len(jobs), compiled=not options.plain
@@ -108,64 +140,84 @@ def train(options: argparse.Namespace) -> None:
         say(f"{len(jobs)} policies: start {start:.1f} s, {rate}")
         for reason in failures.values():
             say("failed:", reason)
-        for name in dict.fromkeys(c.recipe for c in group):
-            mine = [c for c in group if c.recipe == name and c.folder not in failures]
-            seconds = (round(start / len(jobs), 3), round(trained / len(jobs), 3))
-            _append(options.out, measure(options, lab, mine, () if options.mixed else seconds))
+        for recipe in recipes:
+            mine = [c for c in group if c.recipe is recipe and c.folder not in failures]
+            seconds = None if options.mixed else (start / len(jobs), trained / len(jobs))
+            _append(options.out, measure(options, lab, mine, seconds))
     close = getattr(lab.task, "close", None)
     if close is not None:
         close()
 
 
 def measure(
-    options: argparse.Namespace, lab: Any, candidates: Sequence[Candidate], seconds: Sequence[float]
+    options: argparse.Namespace, lab: Any, candidates: Sequence[Candidate], seconds: tuple[float, float] | None
 ) -> list[dict[str, Any]]:
-    """Success of the policies on nominal and held-out scenes, a row each."""
+    """Seconds and success of the policies of one recipe, a row each."""
+    from factored_scaling.backends.simulation import policy_config
     from factored_scaling.policies.diffusion import load_policy
-    from factored_scaling.policies.inference import Sampler, Team
-    from factored_scaling.sim import Condition
 
     if not candidates:
         return []
+    recipe = candidates[0].recipe
+    updates = policy_config(recipe.policy).updates
+    times = updates / recipe.timed_updates if recipe.timed_updates else 1
+    policies = [load_policy(c.folder, options.device) for c in candidates]
+    found = [_no_success(lab)] * len(policies) if recipe.timed_updates else roll_out(options, lab, candidates, policies)
+    rows = [
+        {
+            "task": lab.task.name,
+            "image_size": lab.task.image_size,
+            "demos": options.demos,
+            "recipe": recipe.name,
+            "settings": json.dumps({k: v for k, v in recipe.policy.items() if k != "preset"}, sort_keys=True),
+            "seed": candidate.seed,
+            "side_by_side": options.policies,
+            "updates": updates,
+            "timed_updates": recipe.timed_updates or updates,
+            "start_seconds": round(seconds[0], 3) if seconds else "",
+            "train_seconds": round(seconds[1] * times, 3) if seconds else "",
+            "loss": f"{policy.description['final_loss']:.5f}",
+            **success,
+        }
+        for candidate, policy, success in zip(candidates, policies, found, strict=True)
+    ]
+    for row in rows:
+        say(row["recipe"], row["seed"], *(f"{key} {row[key]}" for key in ("train_seconds", "nominal", "held_out")))
+    return rows
+
+
+def roll_out(
+    options: argparse.Namespace, lab: Any, candidates: Sequence[Candidate], policies: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Success of every policy on the fixed nominal and held-out scenes."""
+    from factored_scaling.policies.inference import Sampler, Team
+    from factored_scaling.sim import Condition
+
     began = time.perf_counter()
     held_out = lab.conditions({"initial_states": options.states})
     conditions = [*held_out, *(Condition(None, 0, state) for state in range(options.nominal))]
-    policies = [load_policy(c.folder, options.device) for c in candidates]
     team = Team([Sampler(policy) for policy in policies], [c.seed for c in candidates], len(conditions))
-    scores: list[dict[str | None, list[float]]] = [defaultdict(list) for _ in candidates]
+    scores: list[dict[str | None, list[float]]] = [defaultdict(list) for _ in policies]
     execute = policies[0].config.execute
-    for row, score in lab.task.rollout_many(team, len(candidates), conditions, execute, options.device):
+    for row, score in lab.task.rollout_many(team, len(policies), conditions, execute, options.device):
         scores[row // len(conditions)][conditions[row % len(conditions)].factor].append(score)
-    took = time.perf_counter() - began
-    say(f"{len(candidates) * len(conditions)} trials in {took:.1f} s, {len(candidates) * len(conditions) / took:.1f}/s")
-    rows = []
-    for candidate, policy, found in zip(candidates, policies, scores, strict=True):
-        every = [score for factor, values in found.items() if factor is not None for score in values]
-        by_factor = {f"score:{name}": round(statistics.mean(found[name]), 4) for name in lab.task.factors}
-        nominal = round(statistics.mean(found[None]), 4) if found[None] else ""
-        rows.append(
-            {
-                "task": options.task,
-                "image_size": lab.task.image_size,
-                "demos": options.demos,
-                "recipe": candidate.recipe,
-                "settings": json.dumps({k: v for k, v in candidate.policy.items() if k != "preset"}, sort_keys=True),
-                "seed": candidate.seed,
-                "side_by_side": options.policies,
-                "updates": policy.config.updates,
-                "start_seconds": seconds[0] if seconds else "",
-                "train_seconds": seconds[1] if seconds else "",
-                "loss": f"{policy.description['final_loss']:.5f}",
-                "nominal": nominal,
-                "nominal_trials": len(found[None]),
-                "held_out": round(statistics.mean(every), 4),
-                "held_out_trials": len(every),
-                **by_factor,
-            }
-        )
-        shown = {k.removeprefix("score:"): round(v, 2) for k, v in by_factor.items()}
-        say(candidate.recipe, candidate.seed, "nominal", nominal, "held-out", rows[-1]["held_out"], shown)
-    return rows
+    took, trials = time.perf_counter() - began, len(policies) * len(conditions)
+    say(f"{trials} trials in {took:.1f} s, {trials / took:.1f}/s")
+    return [
+        {
+            "nominal": round(statistics.mean(by_factor[None]), 4) if by_factor[None] else "",
+            "nominal_trials": len(by_factor[None]),
+            "held_out": round(statistics.mean(s for name in lab.task.factors for s in by_factor[name]), 4),
+            "held_out_trials": len(held_out),
+            **{f"score:{name}": round(statistics.mean(by_factor[name]), 4) for name in lab.task.factors},
+        }
+        for by_factor in scores
+    ]
+
+
+def _no_success(lab: Any) -> dict[str, Any]:
+    columns = ("nominal", "nominal_trials", "held_out", "held_out_trials")
+    return dict.fromkeys([*columns, *(f"score:{name}" for name in lab.task.factors)], "")
 
 
 def report(options: argparse.Namespace) -> None:
@@ -175,21 +227,32 @@ def report(options: argparse.Namespace) -> None:
     cells: dict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
     for row in _rows(options.out):
         cells[row["task"], row["image_size"], row["recipe"]].append(row)
+    reference = {task: seconds_of(rows) for (task, _, recipe), rows in cells.items() if recipe == options.reference}
     lines = [
-        "| setting | px | recipe | updates | s per policy | nominal | held-out | seeds |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| setting | px | recipe | updates | s per policy | times as fast as {options.reference} "
+        "| nominal | held-out | seeds |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for (task, size, recipe), rows in cells.items():
-        seconds = rows[0]["train_seconds"]
-        shown = [_mean_and_spread([100 * float(row[key]) for row in rows]) for key in ("nominal", "held_out")]
+        seconds, slow = seconds_of(rows), reference.get(task)
+        shown = [
+            _mean_and_spread([100 * float(row[key]) for row in rows if row[key]]) for key in ("nominal", "held_out")
+        ]
+        times = f"{slow / seconds:.1f}" if slow and seconds else "–"
+        cost = "–" if seconds is None else f"{seconds:.1f}"
+        if rows[0]["timed_updates"] != rows[0]["updates"]:
+            cost += f" (from {rows[0]['timed_updates']} updates)"
         lines.append(
-            f"| {task} | {size} | {recipe} | {rows[0]['updates']} | {seconds or '–'} | {shown[0]} | {shown[1]} "
+            f"| {task} | {size} | {recipe} | {rows[0]['updates']} | {cost} | {times} | {shown[0]} | {shown[1]} "
             f"| {len(rows)} |"
         )
-        if seconds:
-            held_out = [100 * float(row["held_out"]) for row in rows]
-            axes.plot([float(seconds)] * len(rows), held_out, "o", label=f"{task.partition('/')[2]}, {recipe}")
+        held_out = [100 * float(row["held_out"]) for row in rows if row["held_out"]]
+        name = f"{task.partition('/')[2]}, {recipe}"
+        if seconds is not None and held_out:
+            axes.plot([seconds] * len(held_out), held_out, "o", mfc="none", label=name)
+        elif seconds is not None:
+            axes.axvline(seconds, ls=":", color="#5d6977", label=f"{name}, success not measured")
     axes.set_xscale("log")
     axes.set_xlabel("training seconds per policy")
     axes.set_ylabel("held-out success, %")
@@ -202,7 +265,14 @@ def report(options: argparse.Namespace) -> None:
     print(text, end="")
 
 
+def seconds_of(rows: Sequence[dict[str, str]]) -> float | None:
+    """Training seconds per policy of a recipe, with its share of the start; None where recipes were trained mixed."""
+    return float(rows[0]["start_seconds"]) + float(rows[0]["train_seconds"]) if rows[0]["train_seconds"] else None
+
+
 def _mean_and_spread(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{spread}"
 
@@ -229,11 +299,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("train", "report"))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--task", default="maniskill/pull-visual")
-    parser.add_argument("--image-size", type=int, default=96)
     parser.add_argument("--recipes", type=Path)
     parser.add_argument("--only", nargs="+", help="recipes to train, by name")
     parser.add_argument("--policies", type=int, default=12, help="of each recipe, side by side")
+    parser.add_argument("--datasets", type=int, help="sets of demonstrations that the policies share")
     parser.add_argument("--mixed", action="store_true", help="all recipes as one job")
     parser.add_argument("--demos", type=int, default=30, help="per factor")
     parser.add_argument("--states", type=int, default=2, help="initial states per held-out setting")
@@ -241,7 +310,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/time-to-success"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plain", action="store_true", help="do not compile: a quicker start, slower updates")
+    parser.add_argument("--reference", default="the paper's", help="the recipe that `report` compares with")
     options = parser.parse_args()
+    if options.what == "train" and options.recipes is None:
+        parser.error("train needs --recipes")
     {"train": train, "report": report}[options.what](options)
 
 

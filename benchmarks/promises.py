@@ -33,6 +33,8 @@ STUDIES = {
     "pull-visual, 2,500 updates": "results/maniskill-pull-visual/resnet18-96px",
     "pull-visual, 6,000 updates": "results/maniskill-pull-visual/resnet18-96px-6000",
     "ManiSkill, pick-place": "results/maniskill-pick-place/resnet18-96px",
+    "pull-visual, 10 per factor": "results/main/pull-visual",
+    "pull-spatial, 5 per factor": "results/main/pull-spatial",
 }
 ADDED = ((0, 0), (1, 19), (20, 49), (50, 200))  # demonstrations of a factor that an allocation added
 

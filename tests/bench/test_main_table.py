@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from main_table import bootstrap, page, scores, single_seed_noise
+from main_table import beyond_noise, bootstrap, by_factor, page, scores, single_seed_noise, student, success_before
 
 from factored_scaling.cli.outcomes import OutcomeLine, read_outcomes
 
@@ -37,14 +37,39 @@ def test_rules_of_one_seed_stay_paired_and_settings_have_the_same_weight() -> No
 
 def test_the_page_has_the_numbers_of_the_published_rows() -> None:
     lines = read_outcomes(RESULTS / "maniskill-pull-visual" / "resnet18-96px-6000" / "outcomes.csv")
-    text = page({"maniskill/pull-visual": lines}, ("equal", "greedy"))
-    assert "| maniskill/pull-visual | 3 | 94.3 (90 to 99) | 96.8 (93 to 100) |" in text
-    assert "| the paper | 1 | 56.6 | 83.1 |" in text
-    assert "| rule | mean over settings: 1, seeds: 3 | less equal |" in text
+    text = page({"maniskill/pull-visual": lines}, ("equal", "greedy"), {"maniskill/pull-visual": [0.9, 0.94]})
+    assert "| maniskill/pull-visual | 3 | 92.0 | 94.3 (90 to 99) | 96.8 (93 to 100) |" in text
+    assert "| the paper | 1 |  | 56.6 | 83.1 |" in text
+    assert "| maniskill/peg-visual | 0 | – | – | – |" in text  # not run, and shown
+    assert "| rule | mean over settings: 1, seeds: 3 | minus equal | Student's t |" in text
 
 
 def test_one_seed_is_shown_and_not_pooled() -> None:
     text = page({"maniskill/peg-visual": [line(0, "equal", 0.5), line(0, "greedy", 0.6, 0.7)]}, ("equal", "greedy"))
-    assert "| maniskill/peg-visual | 1 | 50.0" in text
+    assert "| maniskill/peg-visual | 1 | – | 50.0" in text
     assert "mean over settings" not in text
     assert "Median error of 1 predictions: 10.0 points." in text
+
+
+def test_differences_of_the_paper_are_compared_with_the_noise() -> None:
+    assert beyond_noise(100, 0.0) == (14, 15)  # Greedy is no better than Equal in one setting
+    assert beyond_noise(100, 10.0) == (3, 15)  # Pull Cube Tool, visual: 83.5, 83.1 and 28.7 beside 56.6
+    assert beyond_noise(20, 30.0) == (0, 15)
+
+
+def test_students_interval_of_one_setting_is_that_of_its_seeds() -> None:
+    low, high = student([np.array([1.0, 2.0, 3.0])])
+    assert (low, high) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-3)
+    low, high = student([np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0])])  # the other setting adds a degree of freedom
+    assert (low, high) == pytest.approx((3.5 - 3.1824 / 12**0.5, 3.5 + 3.1824 / 12**0.5), abs=1e-3)
+
+
+def test_success_by_factor_is_a_mean_over_seeds() -> None:
+    text = by_factor({"maniskill/peg-visual": [line(0, "equal", 0.5), line(1, "equal", 0.7)]}, ("equal", "greedy"))
+    assert "| 20 | equal | 60 |" in text
+    assert "greedy" not in text
+
+
+def test_success_before_is_read_beside_the_outcomes(tmp_path: Path) -> None:
+    assert success_before(tmp_path / "check.csv") == []
+    assert success_before(RESULTS / "main" / "pull-visual" / "check.csv") == [0.68, 0.5933, 0.5067]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,10 @@ def test_evaluators_measure_what_others_train_and_one_loses_its_node(
         ray_cluster.remove_node(node)
 
 
+def _gone(path: Path) -> bool:
+    return not path.exists()
+
+
 def _kill(cluster: Any, nodes: list[Any], worker: str | None) -> None:
     """Kill the node that a worker runs on, and the worker: on another machine it would go with the node."""
     pid = int(str(worker).rpartition(":")[2])
@@ -125,15 +130,23 @@ def test_tasks_are_stopped_and_go_on_and_a_cluster_that_is_not_there_is_an_error
     tmp_path: Path, ray_cluster: Any, counting_rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray_cluster.add_node(**NODE)
-    with counting(tmp_path) as study:
-        fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
-        run = until(training(study, tmp_path), "a run is trained")
-        # as from another machine: the driver finds the request in the record
-        (submission,) = study.store.documents(study.id, JOBS)
-        study.store.put_document(study.id, JOBS, submission.key, {**submission.body, "host": "another"})
-        assert "cancelled: ray" in fsc("stop", tmp_path, "--cancel")
-        until(lambda: not Path(f"/proc/{submission.body['ids'][0]}").exists() or None, "the driver ends")
-        until(lambda: study.store.run(run.id).state == "pending" or None, "the run is given back")
+    with counting(tmp_path, updates=10_000) as study:
+        for host in ("this", "another"):  # the driver gets a signal, or finds the request in the database
+            # three tasks for one core, and a heartbeat that comes too late: only the driver can end them
+            fsc("run", tmp_path, "--on", "ray", "--workers", "3", "--lease", "100", "--detach")
+            run = until(training(study, tmp_path), "a run is trained")
+            submission = study.store.documents(study.id, JOBS)[-1]
+            if host == "another":
+                study.store.put_document(study.id, JOBS, submission.key, {**submission.body, "host": host})
+            assert "cancelled: ray" in fsc("stop", tmp_path, "--cancel")
+            driver = Path("/proc", submission.body["ids"][0])
+            until(partial(_gone, driver), "the driver ends")
+            assert [run.state for run in study.runs()] == ["pending"] * 3
+            assert {one.outcome for one in study.store.attempts(run.id)} == {"released"}
+        for run in study.runs():  # the rest would take a quarter of an hour
+            point = tmp_path / "runs" / run.digest / "resume-000000000.json"
+            point.parent.mkdir(exist_ok=True)
+            point.write_text('{"step": 9990}')
         monkeypatch.setenv("RAY_ADDRESS", "nowhere")
         with pytest.raises(RunFailed, match="ended with exit code 1: Ray cannot be reached at nowhere"):
             study.run(executor="ray", workers=1)

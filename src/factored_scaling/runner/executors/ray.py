@@ -32,7 +32,7 @@ from factored_scaling.runner.executors.cluster import (
     record,
     written_in,
 )
-from factored_scaling.runner.remote import REASON, Worker, read_job
+from factored_scaling.runner.remote import PATIENCE, REASON, Worker, read_job
 from factored_scaling.store import Store
 from factored_scaling.store.documents import JOBS
 
@@ -166,6 +166,8 @@ def drive(folder: Path) -> int:
         raise
     finally:
         watchdog.cancel()
+    cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: cancelled.set())
     training, *evaluating = [
         (
             ray.remote(**each["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task),
@@ -197,8 +199,24 @@ def drive(folder: Path) -> int:
         if time.monotonic() - looked > LOOK_FOR_CANCEL:
             looked = time.monotonic()
             if _cancelled(folder):
-                return 1
+                cancelled.set()
+        if cancelled.is_set():
+            _cancel(waiting)
+            return 1
     return int(failures == count)
+
+
+def _cancel(tasks: list[Any]) -> None:
+    """Remove queued tasks, and wait until the workers of the others have saved a resume point and released their runs.
+
+    Ray kills the tasks of a driver that ends.
+    """
+    import ray
+
+    for task in tasks:
+        ray.cancel(task)
+    if tasks:
+        ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE + ANSWER)
 
 
 def _cancelled(folder: Path) -> bool:
@@ -214,7 +232,12 @@ def _task(path: str) -> str:
     import ray
 
     (Path(path).parent / STARTED).touch()
-    return Worker(path, f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}")()
+    worker = Worker(path, f"ray:{str(ray.get_runtime_context().get_task_id())[:12]}")
+    try:
+        return worker()
+    except KeyboardInterrupt:  # the task was cancelled
+        worker.stop()
+        return "stopped"
 
 
 def _options(gpus: float, cpus: float, memory: float | None, resources: Mapping[str, Any] | None) -> dict[str, Any]:

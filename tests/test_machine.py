@@ -6,6 +6,7 @@ import ctypes
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +97,24 @@ print((time.process_time() - used) / (time.perf_counter() - began))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.5
+
+
+def test_a_script_without_a_main_guard_is_not_run_again_in_new_processes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+import multiprocessing, time
+from factored_scaling.machine import without_script
+
+print("run")
+process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(0,))
+with without_script():
+    process.start()
+process.join()
+print(process.exitcode, __file__.endswith("script.py"), __spec__)
+""")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["run", "0 True None"]
+    assert not done.stderr
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only GNU's C library can be asked to keep memory")

@@ -1,16 +1,21 @@
-"""This machine: its processor, the settings for computing on it, and its addresses."""
+"""This machine: its processor, the settings for computing on it, new processes, and its addresses."""
 
 from __future__ import annotations
 
 import ctypes
 import ipaddress
 import platform
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGEST_KEPT = 32 << 20  # bytes of one block that is kept; malloc takes no more than this
 BLOCKING_WAITS = 4  # CU_CTX_SCHED_BLOCKING_SYNC of cuda.h
 MOST_KEPT = 1 << 30  # bytes that are kept in all
+_STARTING = threading.Lock()
 
 
 def processor() -> str:
@@ -57,6 +62,23 @@ def _sleep_while_waiting(index: int) -> None:
             driver.cuDevicePrimaryCtxSetFlags_v2(device, BLOCKING_WAITS)
     except (OSError, AttributeError):
         return
+
+
+@contextmanager
+def without_script() -> Iterator[None]:
+    """Processes that are started here by `multiprocessing` do not run the user's script again.
+
+    A spawned process imports the script that started it. Without `if __name__ == "__main__":` it would begin the
+    script's work once more. What the processes run must not be defined in the script.
+    """
+    script = sys.modules["__main__"].__dict__
+    with _STARTING:
+        hidden: dict[str, object] = {name: script[name] for name in ("__file__", "__spec__") if name in script}
+        script.update(dict.fromkeys(hidden))
+        try:
+            yield
+        finally:
+            script.update(hidden)
 
 
 def is_loopback(host: str) -> bool:

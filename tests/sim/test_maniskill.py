@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,6 +181,20 @@ def test_a_policy_that_answers_nonsense_is_told_so(task: ManiSkillTask) -> None:
         list(task.rollout(Wanderer(), [Condition("camera_pos", 0, 0)]))
     assert list(task.rollout(Wanderer(), [])) == []
     assert len(task.demonstrate([])) == 0
+
+
+UNGUARDED = """
+from factored_scaling.sim import Condition, load_task
+
+print(load_task("maniskill/pull-visual", 32).first_frames([Condition("lighting", 0, 0)])[0].shape)
+"""
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    needs_maniskill()
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    assert done.stdout == "torch.Size([1, 1, 3, 32, 32])\n", done.stderr
 
 
 REFLECTING = """

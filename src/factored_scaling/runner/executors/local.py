@@ -21,6 +21,7 @@ from typing import Any
 from factored_scaling.backends import backend_class
 from factored_scaling.core.checks import whole
 from factored_scaling.errors import FscError, RunFailed
+from factored_scaling.machine import without_script
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.threads import run_threads
@@ -129,7 +130,8 @@ def run_workers(
     def start(given: tuple[Any, ...]) -> SpawnProcess:
         lines = messages, stop, trained, os.getpid()
         process = context.Process(target=_worker, args=(entry, lines, given), daemon=False)
-        process.start()
+        with without_script():
+            process.start()
         return process
 
     broken: list[str] = []

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from factored_scaling.errors import FscError
+from factored_scaling.machine import without_script
 from factored_scaling.sim.maniskill.worker import Answer, Job, Options, serve
 
 RESTARTS = 5  # of processes that die, between two answers of any of them
@@ -171,7 +172,8 @@ def _start(options: Options) -> _Process:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, options), daemon=True)
-    process.start()
+    with without_script():
+        process.start()
     theirs.close()  # so that the pipe ends when the process does
     return _Process(process, ours)
 

@@ -98,6 +98,31 @@ def test_the_same_sheet_is_printed_again_with_what_is_recorded(fsc: Any, lab: Pa
     assert "trials of evaluation 1 are still open" in refused.stderr
 
 
+@pytest.mark.parametrize("name", ["evaluate-1.csv", "collect-1.csv"])
+def test_entries_that_are_not_imported_are_not_overwritten(fsc: Any, lab: Path, name: str) -> None:
+    words: dict[str, list[object]] = {"evaluate-1.csv": ["evaluate", lab], "collect-1.csv": ["collect", lab]}
+    first = {"evaluate-1.csv": [], "collect-1.csv": ["--allocation", "lighting=2"]}
+    column, value, partial = ("score", "1", ["--partial"]) if "evaluate" in name else ("collected", "x", [])
+    sheet = lab / name
+    assert fsc("sheet", *words[name], *first[name]).returncode == 0
+    edit(sheet, column, lambda row: value if row["number"] == "2" else "")
+    code = list(csv.DictReader(sheet.read_text().splitlines()))[1]["code"]
+    for text in (sheet.read_text(), sheet.read_text().replace(",", ";")):  # as some spreadsheet programs save it
+        sheet.write_text(text)
+        again = fsc("sheet", *words[name])
+        assert again.returncode == 2
+        assert "filled in and not imported, the first is" in again.stderr
+        assert f"`fsc sheet import {lab} {sheet}" in again.stderr
+        assert sheet.read_text() == text
+    assert fsc("sheet", *words[name], "--format", "html").returncode == 0
+    sheet.write_text(text.replace(";", ","))
+    assert f"the first is {code};" in fsc("sheet", *words[name]).stderr
+    assert fsc("sheet", "import", lab, sheet, *partial).returncode == 0
+    assert fsc("sheet", *words[name]).returncode == 0
+    assert f"{code}" in sheet.read_text()
+    assert list(csv.DictReader(sheet.read_text().splitlines()))[1][column] == value
+
+
 def test_for_programs(fsc: Any, lab: Path) -> None:
     sheet = json.loads(fsc("sheet", "evaluate", lab, "--out", "-", "--format", "json").stdout)
     assert (sheet["evaluation"], sheet["step_limit"], len(sheet["trials"])) == (1, 600, 6)

@@ -25,6 +25,8 @@ from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import InvalidInput, NotEnoughData
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from factored_scaling.study import Study
 
 out_option = click.option(
@@ -60,7 +62,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
 
     The order is random, in blocks in which every policy has one trial. Operators see a label such as A7, not which
     policy it is; `fsc sheet status --unblind` shows it to the person who starts the policies. Called again while trials
-    are open, this prints the same sheet again.
+    are open, this prints the same sheet again, unless its CSV has entries that are not imported.
 
     \b
     fsc sheet evaluate my-study
@@ -87,8 +89,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
 
             if mixed := mixed_settings(opened.spec, [standing.run for standing in scoring.standings()]):
                 print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])
-        for form in forms:
-            _write(_place(target, f"evaluate-{scoring.number}", out, form), evaluation_text(scoring, form))
+        _write_forms(study, target, f"evaluate-{scoring.number}", out, {f: evaluation_text(scoring, f) for f in forms})
         progress = scoring.progress()
         say(f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-")
 
@@ -238,8 +239,8 @@ def collect_command(
     with target.study() as opened:
         wanted = _allocation(opened, budget, strategy, allocation)
         collection = open_collection(opened) if wanted is None else begin_collection(opened, wanted)
-        for form in forms:
-            _write(_place(target, f"collect-{collection.number}", out, form), collection_text(opened, collection, form))
+        texts = {form: collection_text(opened, collection, form) for form in forms}
+        _write_forms(study, target, f"collect-{collection.number}", out, texts)
         done = sum(row.collected for row in collection.rows)
         say(f"list {collection.number}: {len(collection.rows)} demos, {done} collected", err=str(out) == "-")
 
@@ -295,8 +296,18 @@ def _forms(out: Path | None, kind: str | None) -> tuple[str, ...]:
     return (form,)
 
 
-def _place(target: Target, stem: str, out: Path | None, form: str) -> Path:
-    return out if out is not None else (target.folder or Path()) / f"{stem}.{form}"
+def _write_forms(study: str, target: Target, stem: str, out: Path | None, texts: Mapping[str, str]) -> None:
+    """Write a sheet in several forms, unless that would overwrite what an operator has typed."""
+    from factored_scaling.scoring.sheets import not_imported
+
+    places = {form: out if out is not None else (target.folder or Path()) / f"{stem}.{form}" for form in texts}
+    if "csv" in places and str(places["csv"]) != "-" and (typed := not_imported(places["csv"], texts["csv"])):
+        what = f"{plural(len(typed), 'row')} filled in and not imported, the first is {typed[0]}"
+        partial = " --partial" if stem.startswith("evaluate") else ""
+        hint = f"`fsc sheet import {study} {places['csv']}{partial}` first; --format html prints the page only"
+        raise InvalidInput(what, where=str(places["csv"]), hint=hint)
+    for form, path in places.items():
+        _write(path, texts[form])
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from factored_scaling.core.conditions import NORMAL
 from factored_scaling.core.rubric import ENDINGS, Rubric
 from factored_scaling.core.trial_queue import read_code, short_codes
 from factored_scaling.errors import InvalidInput, StudyMissing, suggest
-from factored_scaling.io.tables import check_columns, table_csv
+from factored_scaling.io.tables import check_columns, csv_table, table_csv
 from factored_scaling.io.text import read_table
 from factored_scaling.scoring.collection import Demo, demos_to_collect
 from factored_scaling.scoring.session import BlindTrial, Scoring
@@ -24,6 +24,7 @@ from factored_scaling.study import Study
 _TICKS = ("x", "yes", "y", "1", "true", "done", "✓", "✔", "☑")
 _BLANKS = ("", "no", "n", "0", "false", "☐", "-", "–")
 _ENDED = {"time": "step limit", "time limit": "step limit"}  # as the printed sheet calls it
+_TYPED = ("score", "ended", "episode", "note")  # columns that operators fill in, beside `collected`
 _COLLECTION = ("number", "code", "factor", "value", "collected", "episode", "note")
 _Cells = Mapping[str, str]
 _Rows = Sequence[tuple[str, _Cells]]
@@ -289,6 +290,23 @@ def import_sheet(study: Study, path: Path, operator: str, partial: bool = False)
         return Imported(False, len(rows), _import_evaluation(Scoring.open(study), rows, operator, partial))
     except InvalidInput as error:
         raise error.at("standard input" if str(path) == "-" else str(path)) from None
+
+
+def not_imported(path: Path, text: str) -> list[str]:
+    """Codes with entries in the CSV file at `path` that the sheet `text`, which is to replace it, does not have."""
+    recorded = {cells["code"]: cells for _, cells in csv_table(text, lambda header, place: None)}
+    if not path.exists():
+        return []
+    try:
+        rows = read_table(path, lambda header, place: check_columns(header, place, header, ("code",)))
+    except InvalidInput:  # another file, or this sheet as a spreadsheet program saved it
+        return [code for code in recorded if code.encode() in path.read_bytes()]
+    found = [(read_code(cells["code"]), cells) for _, cells in rows]
+    return [code for code, cells in found if code in recorded and _filled_in(cells) and not _filled_in(recorded[code])]
+
+
+def _filled_in(cells: _Cells) -> bool:
+    return cells.get("collected", "").lower() not in _BLANKS or any(cells.get(column) for column in _TYPED)
 
 
 def _by_code(rows: _Rows, known: Mapping[str, object]) -> Iterator[tuple[str, str, _Cells]]:

@@ -63,7 +63,8 @@ def test_an_outline_says_how_far_every_run_is(store: Store, example: Any, clock:
     outline = store.outline(example.study)
     rows = store.runs(example.study)
     assert [one.id for one in outline] == [row.id for row in rows]
-    assert outline[:3] == [
+    assert [one.rounds[-1] for one in outline] == [1, 1] + [0] * (len(outline) - 2)  # the latest round first
+    assert outline[1:4] == [
         RunOutline(working.id, "running", (0, 1), clock.time + 60, clock.time, None, None, None),
         RunOutline(failing.id, "failed", (0,), None, clock.time, clock.time, None, None),
         RunOutline(example.runs[2], "trained", (0,), None, None, None, clock.time, None),

@@ -115,7 +115,7 @@ def outline(connection: Connection, study: int) -> list[RunOutline]:
         select(*columns, rounds.c.number)
         .select_from(_PLACED)
         .where(runs.c.study_id == study)
-        .order_by(rounds.c.number, placements.c.position)
+        .order_by(runs.c.latest_round.desc(), runs.c.latest_position, rounds.c.number)
     )
     found: dict[int, RunOutline] = {}
     rows: Iterable[Any] = connection.execute(query).all()
@@ -187,7 +187,7 @@ def _query(condition: ColumnElement[bool]) -> Select[Any]:
         .add_columns(sums.c.count.label("trials"), sums.c.mean, means.c.count.label("scores"))
         .select_from(_PLACED.outerjoin(sums, sums.c.run_id == runs.c.id).outerjoin(means, means.c.run_id == runs.c.id))
         .where(condition)
-        .order_by(rounds.c.number, placements.c.position)
+        .order_by(runs.c.latest_round.desc(), runs.c.latest_position, rounds.c.number)
     )
 
 

@@ -67,7 +67,8 @@ def matching_run(
     scores = {(m.factor, m.score, m.trials) for m in rows}
     scored = [row for row in runs if any((m.factor, m.score, m.trials) in scores for m in stored[row.id])]
     planned = [row for row in runs if row.digest == run.spec.digest]
-    return next(iter([*scored, *planned, *reversed(runs)]), run)
+    newest = sorted(runs, key=lambda row: row.id, reverse=True)
+    return next(iter([*scored, *planned, *newest]), run)
 
 
 def new_only(

@@ -72,6 +72,7 @@ def make_desk(root: Path) -> Path:
             done("import", root / name, root / "results.csv")
             done("export", root / name, "--out", root / "export.json")
     shutil.rmtree(root / "moved")
+    (root / "evaluate-1.csv").unlink()
     done("sheet", "evaluate", root / "lab", "--out", root / "evaluate-1.csv")
     done("sheet", "collect", root / "lab", "--out", root / "collect-1.csv")
     fill(root / "evaluate-1.csv", "score", ["1"] * 6)

@@ -299,6 +299,27 @@ def test_a_study_that_people_measure_waits_and_is_not_trained_again(tmp_path: Pa
     assert "2 policies are trained" in fsc("run", tmp_path).stdout
 
 
+def test_results_of_another_study_in_the_same_folder_are_not_used(tmp_path: Path) -> None:
+    script = "import json, os, sys; json.dump({'scores': float(sys.argv[1])}, open(os.environ['FSC_RESULT'], 'w'))"
+
+    def scores(score: str, name: str) -> list[float]:
+        trainer = {"command": [sys.executable, "-c", script, score]}
+        spec = StudySpec({"camera_pose": 2, "lighting": 2}, construction="one", points=2, name=name, trainer=trainer)
+        with Study.load_or_create(spec, tmp_path / "lab.db") as study:
+            study.run(workers=1)
+            return [row.score for row in study.results().rows]
+
+    assert scores("0.2", "first") == [0.2] * 3
+    with pytest.raises(InvalidInput, match=r"belongs to another study, 'first' of .*; give each study a folder"):
+        scores("0.8", "second")
+    (tmp_path / "lab.db").unlink()
+    with pytest.raises(InvalidInput, match="belongs to another study, 'first'"):
+        scores("0.9", "first")
+    shutil.rmtree(tmp_path / "runs")
+    assert scores("0.9", "first") == [0.9] * 3
+    assert scores("0.9", "first") == [0.9] * 3
+
+
 def test_a_wrong_result_keeps_the_policy_and_says_what_is_wrong(tmp_path: Path) -> None:
     make_study(tmp_path, "--score", "wrong")
     done = fsc("run", tmp_path, code=1)

@@ -16,7 +16,8 @@ The class method `from_request(request)` creates the backend from all settings o
 it the class is called with the settings of `backend:` as keywords.
 
 Class attributes: `in_process = True` says that networks are trained in the worker's own process, on the device that
-`fsc run --device` names; `one_core = True` that a worker keeps one core busy, so that one per core is started.
+`fsc run --device` names; `one_core = True` that a worker keeps one core busy, so that one per core is started;
+`keeps_results = True` that results in a run's folder are not computed again, so the folder must not be another study's.
 """
 
 from __future__ import annotations

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import backend_class
+from factored_scaling.core.checks import real
+from factored_scaling.errors import InvalidInput
+from factored_scaling.io.text import read_json, write_text
 from factored_scaling.store import Stage
 
+OWNER = "study.json"  # in a run's folder: the study that it belongs to
 MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
 
 
@@ -49,3 +55,26 @@ class WorkOptions:
 def run_folder(folder: Path, digest: str) -> Path:
     """The folder of a run's checkpoint and log."""
     return folder / "runs" / digest
+
+
+def claim_folders(folder: Path, digests: Iterable[str], name: str, created: float) -> None:
+    """Mark the runs' folders as those of the study; InvalidInput where one belongs to another study.
+
+    A backend that uses finished steps again would take the other study's results for those of this one.
+    """
+    own = {"study": name, "created": created}
+    for digest in digests:
+        path = run_folder(folder, digest) / OWNER
+        if not path.exists():
+            write_text(path, json.dumps(own) + "\n")
+            continue
+        found = read_json(path)
+        if isinstance(found, dict) and found.get("created") != created:
+            what = f"belongs to another study, {found.get('study')!r} of {_day(found.get('created'))}"
+            hint = f"give each study a folder of its own; if that one is gone, remove {folder / 'runs'}"
+            raise InvalidInput(what, where=str(path.parent), hint=hint)
+
+
+def _day(created: object) -> str:
+    seconds = real(created)
+    return "another day" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -14,7 +14,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
-from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.options import WorkOptions, claim_folders
 from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
@@ -93,6 +93,10 @@ def run_study(
         raise InvalidInput(what, where="detach", hint="use executor slurm or ray, or leave it out")
     checked = given if given is not None else check_backend(queue.spec, folder, settings)
     _check_episodes(queue, checked, retry_failed)
+    if getattr(checked, "keeps_results", False):
+        (study,) = (row for row in queue.store.studies() if row.id == queue.id)
+        unfinished = [run.digest for run in queue.runs() if run.state != "done"]
+        claim_folders(folder, unfinished, study.name, study.created)
     if retry_failed:
         for run in queue.runs():
             if run.state == "failed":

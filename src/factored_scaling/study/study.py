@@ -102,7 +102,9 @@ class Study(RunQueue):
             changes.append("dataset: other episodes there")
         if changes:
             study.close()
-            hint = "give the new one another `name`; Study.open(…, settings=spec) changes how curves are built"
+            hint = (
+                "give the new one another `name` and folder; Study.open(…, settings=spec) changes how curves are built"
+            )
             what = f"study {spec.name!r} began with another spec ({', '.join(changes)})"
             raise InvalidInput(what, where=study.store.place, hint=hint)
         log.info("continuing study %r in %s", spec.name, study.store.place)

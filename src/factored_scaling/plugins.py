@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from factored_scaling.errors import InvalidInput, UnknownName
+from factored_scaling.errors import FscError, InvalidInput, UnknownName
 
 
 class Registry:
@@ -55,7 +55,7 @@ class Registry:
             found: Any = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except InvalidInput:
+        except FscError:
             raise
         except Exception as error:  # third-party code may raise anything
             if name in self._builtin:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -201,3 +203,32 @@ def test_a_full_disk_is_the_reason_why_a_run_failed(study: Study, tmp_path: Path
     with pytest.raises(RunFailed, match="No space left on device"):
         study.run(write, attempts=1)
     assert "running" not in {run.state for run in study.runs()}
+
+
+SCRIPT = """
+import factored_scaling as fsc
+
+class Lab:
+    def train(self, run, folder, context): pass
+    def evaluate(self, run, folder, context): yield fsc.Trial("t", 1.0, ("camera",))
+
+spec = fsc.StudySpec({"camera": 4, "light": 4}, construction="one", points=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ('study.run(backend="script:Lab")', "the module of the backend runs the study when it is imported; put the"),
+        ('study.run(backend="__main__:Lab")', "'__main__:Lab' is in the script that runs, which workers do not import"),
+        ('print(len(study.run(backend="script:Lab", workers=2).done))', "3"),
+    ],
+)
+def test_a_backend_of_the_script_that_runs(tmp_path: Path, call: str, expected: str) -> None:
+    opened = f'with fsc.Study.load_or_create(spec, "lab.db") as study:\n    {call}\n'
+    if expected == "3":
+        opened = 'if __name__ == "__main__":\n' + "".join(f"    {line}\n" for line in opened.splitlines())
+    (tmp_path / "script.py").write_text(SCRIPT + opened)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert expected in (done.stdout + done.stderr).splitlines()[-1]

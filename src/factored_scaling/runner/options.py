@@ -16,6 +16,7 @@ from factored_scaling.io.text import read_json, write_text
 from factored_scaling.store import Stage
 
 OWNER = "study.json"  # in a run's folder: the study that it belongs to
+WORKER = "fsc worker"  # name of a worker's process
 MOST_TOGETHER = 12  # runs that a worker on a GPU takes at once; beyond that the chip is full
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
-from factored_scaling.runner.options import WorkOptions, claim_folders
+from factored_scaling.runner.options import WORKER, WorkOptions, claim_folders
 from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
 MIXED = "curves may mix runs that are not comparable"
+_IMPORTING: ContextVar[bool] = ContextVar("importing", default=False)
 _LOGGER = logging.getLogger("factored_scaling")
 
 
@@ -77,6 +80,7 @@ def run_study(
         if on_event is not None:
             on_event(event)
 
+    _check_not_importing()
     given, settings = None, dict[str, Any]()
     if backend is None:
         settings = backend_settings(queue.spec)
@@ -86,6 +90,7 @@ def run_study(
         settings = dict(backend)
     else:
         given = backend
+    _check_importable(settings.get("kind"), queue.spec.task)
     name, workers, resources = executor_settings(queue.spec.executor, executor, workers, resources)
     chosen = make_executor(name, resources)
     if detach and not isinstance(chosen, DetachedExecutor):
@@ -146,7 +151,27 @@ def check_backend(spec: StudySpec, folder: Path, settings: Mapping[str, Any] | N
     if not settings:
         hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
-    return make_backend(BackendRequest(settings, spec.policy, spec.evaluation, spec.task, folder, factors=spec.names))
+    importing = _IMPORTING.set(True)
+    try:
+        return make_backend(
+            BackendRequest(settings, spec.policy, spec.evaluation, spec.task, folder, factors=spec.names)
+        )
+    finally:
+        _IMPORTING.reset(importing)
+
+
+def _check_not_importing() -> None:
+    """The module of a backend must not run the study: workers import it, and each would start workers."""
+    if _IMPORTING.get() or multiprocessing.current_process().name == WORKER:
+        hint = 'put the call under `if __name__ == "__main__":`, or pass the backend as an object'
+        raise RunFailed("the module of the backend runs the study when it is imported", hint=hint)
+
+
+def _check_importable(*references: object) -> None:
+    for reference in references:
+        if isinstance(reference, str) and reference.startswith("__main__:"):
+            what = f"{reference!r} is in the script that runs, which workers do not import"
+            raise InvalidInput(what, where="backend", hint="pass the object, or write it as module:Class")
 
 
 def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> None:

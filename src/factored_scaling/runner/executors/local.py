@@ -26,6 +26,7 @@ from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.executors.threads import run_threads
 from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WORKER
 from factored_scaling.runner.worker import work
 
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
@@ -129,7 +130,7 @@ def run_workers(
 
     def start(given: tuple[Any, ...]) -> SpawnProcess:
         lines = messages, stop, trained, os.getpid()
-        process = context.Process(target=_worker, args=(entry, lines, given), daemon=False)
+        process = context.Process(target=_worker, name=WORKER, args=(entry, lines, given), daemon=False)
         with without_script():
             process.start()
         return process

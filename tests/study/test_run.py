@@ -205,6 +205,40 @@ def test_a_full_disk_is_the_reason_why_a_run_failed(study: Study, tmp_path: Path
     assert "running" not in {run.state for run in study.runs()}
 
 
+def test_an_exception_releases_what_was_asked_for(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with Study.create(SPEC, tmp_path / "towel.db") as study:
+            ids.extend(run.id for run in study.ask(2))
+            study.tell(ids[0], 0.5)
+            raise KeyboardInterrupt
+
+    ids: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with Study.open(tmp_path / "towel.db") as study:
+        states = {run.id: run.state for run in study.runs()}
+        assert [states[id_] for id_ in ids] == ["done", "pending"]
+        assert [one.outcome for one in study.store.attempts(ids[1])] == ["released"]
+        (again,) = study.ask()
+    with Study.open(tmp_path / "towel.db") as study:  # leaving the block in order keeps the lease
+        assert study.store.run(again.id).state == "running"
+
+
+def test_runs_that_nobody_works_on_are_named_and_can_be_released(tmp_path: Path) -> None:
+    script = "import sys; from factored_scaling import Study; Study.open(sys.argv[1]).ask()"
+    with Study.create(SPEC, tmp_path / "towel.db") as study:
+        subprocess.run([sys.executable, "-c", script, tmp_path / "towel.db"], check=True)
+        events: list[Any] = []
+        (held,) = (run for run in study.runs() if run.state == "running")
+        thread = threading.Timer(1.0, study.release, [held.id])
+        thread.start()
+        assert len(study.run(lab, on_event=events.append).done) == len(study.runs())
+        thread.join()
+        (said,) = (event.message for event in events if isinstance(event, Warned))
+        assert said.startswith(f"run {held.id} is leased by {held.worker}, which has ended, until 20")
+        assert said.endswith(f"unless `Study.release({held.id})` returns it to the queue")
+
+
 SCRIPT = """
 import factored_scaling as fsc
 

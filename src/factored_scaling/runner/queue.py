@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
@@ -13,7 +14,7 @@ from typing import Literal, Self
 from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
-from factored_scaling.errors import InvalidInput, LeaseLost
+from factored_scaling.errors import FscError, InvalidInput, LeaseLost
 from factored_scaling.runner.outcomes import Outcome, check_factors, read_outcome
 from factored_scaling.store import Document, RunRow, Stage, Store, WholeRun
 from factored_scaling.store.documents import STOP
@@ -47,7 +48,8 @@ class RunQueue:
     """The runs of one study in a store. Several processes may use it; a run is leased to one of them at a time.
 
     Calls about a run that this object leased (with `ask` or `take`) need the lease: once another worker has taken the
-    run, they raise LeaseLost until this object leases the run again. Calls about a run that this object never leased,
+    run, they raise LeaseLost until this object leases the run again. An exception that leaves the `with` block of this
+    object releases its runs. Calls about a run that this object never leased,
     or whose lease it ended by `tell`, `conclude`, `finish` or `trained`, count as made by a person: they always apply,
     and a worker on the run loses its lease.
     """
@@ -63,6 +65,10 @@ class RunQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:  # also Ctrl-C: nobody works on these runs any more
+            for run_id in self._tokens:
+                with suppress(FscError):
+                    self.release(run_id)
         self.close()
 
     def close(self) -> None:
@@ -153,11 +159,11 @@ class RunQueue:
 
     def fail(self, run_id: int, reason: str, *, trains_anew: bool = False) -> None:
         """Mark the run as failed and store the reason. `trains_anew` discards its policy and that policy's trials."""
-        self.store.fail(run_id, self._token(run_id), reason, trains_anew=trains_anew)
+        self.store.fail(run_id, self._tokens.get(run_id), reason, trains_anew=trains_anew)
 
     def release(self, run_id: int) -> None:
         """Return a run to the queue unfinished; its trials stay."""
-        self.store.release(run_id, self._token(run_id))
+        self.store.release(run_id, self._tokens.get(run_id))
 
     def hand_over(self, run_id: int, policy: str) -> None:
         """Return a run to the queue with its policy trained, for an evaluator; `policy` is as in `record`."""
@@ -201,6 +207,21 @@ def worker_name() -> str:
     thread = threading.current_thread()
     own = "" if thread is threading.main_thread() else f":{thread.name}"
     return f"{socket.gethostname()}:{os.getpid()}{own}"
+
+
+def has_ended(worker: str) -> bool:
+    """Whether a worker of this machine, by the name that `worker_name` gave it, runs no longer."""
+    host, _, rest = worker.rpartition(" ")[2].partition(":")
+    pid = rest.partition(":")[0]
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def mixed_settings(spec: StudySpec, runs: Sequence[RunRow]) -> str:

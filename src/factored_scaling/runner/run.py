@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import multiprocessing
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -17,10 +18,11 @@ from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
 from factored_scaling.runner.options import WORKER, WorkOptions, claim_folders
-from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
+from factored_scaling.runner.queue import RunQueue, has_ended, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
 MIXED = "curves may mix runs that are not comparable"
+LONG = 600.0  # seconds left of a lease; those of workers are shorter
 _IMPORTING: ContextVar[bool] = ContextVar("importing", default=False)
 _LOGGER = logging.getLogger("factored_scaling")
 
@@ -108,7 +110,12 @@ def run_study(
                 queue.store.retry(run.id)
     device = device or getattr(chosen, "device", None) or ("cpu" if trains_in_process(settings) else "")
     queue.request_stop(None)
-    for message in [*_mixed(queue), *_changed(queue, checked), *_default_backend(queue, settings, checked, device)]:
+    for message in [
+        *_held(queue),
+        *_mixed(queue),
+        *_changed(queue, checked),
+        *_default_backend(queue, settings, checked, device),
+    ]:
         tell(Warned(message))
     started = queue.runs()
     before = tuple(run.id for run in started if run.state == "failed")
@@ -184,6 +191,19 @@ def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> No
     wanted = {id_: None for spec in specs.values() for id_ in spec.episodes}
     if wanted:
         check(list(wanted))
+
+
+def _held(queue: RunQueue) -> list[str]:
+    """Runs that workers will wait for, although nobody may be working on them."""
+    messages = []
+    for run in queue.store.runs(queue.id):
+        left = (run.lease_expires or 0.0) - time.time()
+        if run.state == "running" and left > 0 and run.worker and (left > LONG or has_ended(run.worker)):
+            ended = ", which has ended," if has_ended(run.worker) else ""
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.lease_expires))
+            what = f"run {run.id} is leased by {run.worker}{ended} until {until}"
+            messages.append(f"{what}; workers wait for that, unless `Study.release({run.id})` returns it to the queue")
+    return messages
 
 
 def _mixed(queue: RunQueue) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -94,15 +95,48 @@ def save_when_stopped(line: ProcessLine, folder: str) -> None:
         raise
 
 
-def test_sigterm_to_everybody_stops_at_a_safe_point(tmp_path: Path) -> None:
-    """As `timeout` and schedulers send it, to parent and workers in any order."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_everybody_stops_at_a_safe_point(tmp_path: Path, number: signal.Signals) -> None:
+    """As `timeout`, schedulers and terminals that close send it, to parent and workers in any order."""
 
     def hear(message: Any) -> None:
-        os.kill(message, signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(message, number)
+        os.kill(os.getpid(), number)
 
     assert not run_workers(1, save_when_stopped, (str(tmp_path),), hear)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    heard: list[int] = []
+
+    def hear(message: Any) -> None:
+        heard.append(message)
+        for process in (message, os.getpid()):
+            os.kill(process, signal.SIGHUP)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert not run_workers(1, save_when_stopped, (str(tmp_path),), hear)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [path.name for path in tmp_path.iterdir()] == list(map(str, heard))
+
+
+def test_a_hangup_of_the_whole_group_gives_the_runs_back(tmp_path: Path) -> None:
+    """Also multiprocessing's own process is in the group."""
+    from tests.cluster.conftest import command, counting, outcomes, until  # which workers would import with this file
+
+    with counting(tmp_path, updates=4000, seconds=0.02) as study:
+        own = command("run", tmp_path, "--workers", "2")
+        process = subprocess.Popen(own, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        until(lambda: len(list(tmp_path.glob("runs/*/steps.txt"))) == 2, "both workers train")
+        os.killpg(process.pid, signal.SIGHUP)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        assert said == "stopped; the same command continues from here\n"
+        assert outcomes(study) == ["released", "released"]
 
 
 def test_sigterm_to_a_worker_alone_starts_it_again_from_a_safe_point(tmp_path: Path) -> None:

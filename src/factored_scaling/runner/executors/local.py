@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event as StopEvent
@@ -31,6 +32,8 @@ from factored_scaling.runner.worker import work
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of workers that keep dying
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
 class LocalExecutor:
@@ -54,7 +57,7 @@ class LocalExecutor:
         return min(workers or usual, math.ceil(waiting / options.runs_at_once))
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Run the workers until no run is left; False when stopped by Ctrl-C or SIGTERM."""
+        """Run the workers until no run is left; False when stopped by Ctrl-C, SIGTERM or SIGHUP."""
         if job.backend is not None:
             return run_threads(job, workers, on_event, self._evaluators)
         options, share = job.options, max(1, (os.cpu_count() or 1) // (workers + self._evaluators))
@@ -121,11 +124,12 @@ def run_workers(
 
     In addition, `evaluators` processes run with the arguments `evaluate`; their lines tell when the others end. A
     worker that is killed (by hand, or out of memory) is restarted, up to five times in all. A worker that raises ends
-    all with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
-    them at once. SIGTERM may come to all processes, as `timeout` and schedulers send it.
+    all with RunFailed. The first Ctrl-C, SIGTERM or SIGHUP asks the workers to end at a safe point, the second ends
+    them at once. SIGTERM and SIGHUP may come to all processes, as `timeout`, schedulers and terminals send them.
     """
     context = multiprocessing.get_context("spawn")
-    messages, stop, trained = context.Queue(), context.Event(), context.Event()
+    with _blocked(*_ENDS):  # of multiprocessing's own process for semaphores, which would not survive SIGHUP
+        messages, stop, trained = context.Queue(), context.Event(), context.Event()
 
     def start(given: tuple[Any, ...]) -> SpawnProcess:
         lines = messages, stop, trained, os.getpid()
@@ -179,6 +183,19 @@ def run_workers(
     return not stop.is_set()
 
 
+@contextmanager
+def _blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Block signals in processes that are started here. This process gets them when the block ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @dataclass(frozen=True)
 class _Broken:
     """The error that ended a worker."""
@@ -187,7 +204,7 @@ class _Broken:
 
 
 class _Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of exiting. Only the main thread can handle signals."""
+    """Counts Ctrl-C, SIGTERM and SIGHUP instead of exiting. Only the main thread can handle signals."""
 
     def __init__(self, stop: StopEvent) -> None:
         self.count = 0
@@ -201,7 +218,7 @@ class _Interrupts:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, *_ending()):
                 self._before[number] = signal.signal(number, self._note)
 
     def __exit__(self, *_: object) -> None:
@@ -214,6 +231,11 @@ class _Interrupts:
         self._stop.set()
 
 
+def _ending() -> list[signal.Signals]:
+    """Signals beside Ctrl-C that end the work in order. `nohup` has SIGHUP ignored, which stays so."""
+    return [number for number in _ENDS if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN]
+
+
 def _worker(
     entry: Callable[..., None], lines: tuple[Any, StopEvent, StopEvent, int], arguments: tuple[Any, ...]
 ) -> None:
@@ -224,7 +246,8 @@ def _worker(
         line.ending = True
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
-    signal.signal(signal.SIGTERM, end)
+    for number in _ending():
+        signal.signal(number, end)
     try:
         entry(line, *arguments)
     except Stopped:

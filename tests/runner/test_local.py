@@ -107,6 +107,39 @@ def test_a_signal_to_everybody_stops_at_a_safe_point(tmp_path: Path, number: sig
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def save_slowly_when_stopped(line: ProcessLine, folder: str) -> None:
+    line.say("begun")  # type: ignore[arg-type]
+    while not line.stopping:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    (Path(folder) / "saved").touch()
+
+
+def test_signals_in_quick_succession_are_one(tmp_path: Path) -> None:
+    def hear(message: Any) -> None:
+        for _ in range(20):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.005)
+
+    assert not run_workers(1, save_slowly_when_stopped, (str(tmp_path),), hear)
+    assert (tmp_path / "saved").exists()
+
+
+def ignore_the_stop(line: ProcessLine) -> None:
+    line.say("begun")  # type: ignore[arg-type]
+    time.sleep(60)
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    def hear(message: Any) -> None:
+        for seconds in (0.0, 1.2):
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    began = time.monotonic()
+    assert not run_workers(1, ignore_the_stop, (), hear)
+    assert time.monotonic() - began < 30
+
+
 def test_nohup_is_respected(tmp_path: Path) -> None:
     heard: list[int] = []
 

@@ -31,6 +31,7 @@ from factored_scaling.runner.worker import work
 
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of workers that keep dying
+_SAME = 1.0  # seconds in which further signals repeat the first: some senders signal a process and its group
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
@@ -152,7 +153,7 @@ def run_workers(
             hear(message)
         return True
 
-    interrupts = _Interrupts(stop)
+    interrupts = _Interrupts()
     with interrupts:
         given = [arguments] * count + [evaluate] * evaluators
         workers = {start(mine): mine for mine in given}
@@ -161,7 +162,9 @@ def run_workers(
             until = time.monotonic() + _LOOK  # even if messages keep arriving
             while (left := until - time.monotonic()) > 0:
                 listen(left)
-            if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
+            if interrupts.count:
+                stop.set()
+            if interrupts.count > 1 or interrupts.elapsed > PATIENCE:
                 for worker in workers:
                     worker.kill()
             alive = {worker: mine for worker, mine in workers.items() if worker.is_alive()}
@@ -180,7 +183,7 @@ def run_workers(
             pass
     if broken:
         raise RunFailed(f"a worker ended: {broken[0]}", hint="recorded results are kept; fix the cause and run again")
-    return not stop.is_set()
+    return not interrupts.count
 
 
 @contextmanager
@@ -206,15 +209,20 @@ class _Broken:
 class _Interrupts:
     """Counts Ctrl-C, SIGTERM and SIGHUP instead of exiting. Only the main thread can handle signals."""
 
-    def __init__(self, stop: StopEvent) -> None:
-        self.count = 0
-        self._stop = stop
-        self._since: float | None = None
+    def __init__(self) -> None:
+        self._times: list[float] = []
         self._before: dict[int, Any] = {}
 
     @property
+    def count(self) -> int:
+        """The number of signals; those that come with the first count once."""
+        times = list(self._times)
+        return min(1, len(times)) + sum(when > times[0] + _SAME for when in times)
+
+    @property
     def elapsed(self) -> float:
-        return 0.0 if self._since is None else time.monotonic() - self._since
+        """Seconds since the first one."""
+        return time.monotonic() - self._times[0] if self._times else 0.0
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -226,9 +234,8 @@ class _Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self._since = self._since or time.monotonic()
-        self._stop.set()
+        # no more than this: a signal may interrupt this function, or one that holds a lock
+        self._times.append(time.monotonic())
 
 
 def _ending() -> list[signal.Signals]:

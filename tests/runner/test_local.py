@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import threading
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,46 @@ def test_a_worker_that_raises_ends_the_whole_with_its_reason(capfd: pytest.Captu
     with pytest.raises(RunFailed, match="no such thing"):
         run_workers(2, raise_at_once, (), print)
     assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ValueError("callback bug"), SystemExit(3), OSError(5, "Input/output error")])
+def test_an_error_of_the_callback_is_raised_when_the_workers_have_ended(tmp_path: Path, error: BaseException) -> None:
+    """A terminal that was closed is such an error: it must not keep workers from reaching a safe point."""
+    heard: list[int] = []
+
+    def hear(message: Any) -> None:
+        heard.append(message)
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        run_workers(1, save_when_stopped, (str(tmp_path),), hear)
+    assert caught.value is error
+    assert [path.name for path in tmp_path.iterdir()] == list(map(str, heard))
+
+
+def test_a_worker_that_does_not_end_after_an_error_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hear(message: Any) -> None:
+        raise ValueError("callback bug")
+
+    monkeypatch.setattr("factored_scaling.runner.executors.local.PATIENCE", 0.5)
+    before = multiprocessing.active_children()
+    with pytest.raises(ValueError, match="callback bug"):
+        run_workers(1, ignore_the_stop, (), hear)
+    assert multiprocessing.active_children() == before
+
+
+def test_workers_are_not_abandoned_when_another_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, calls = SpawnProcess.start, list[SpawnProcess]()
+
+    def second_fails(process: SpawnProcess) -> None:
+        calls.append(process)
+        if len(calls) == 2:
+            raise OSError("Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", second_fails)
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        run_workers(2, save_when_stopped, (str(tmp_path),), print)
+    assert len(list(tmp_path.iterdir())) == 1

@@ -187,6 +187,23 @@ def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
     assert states.count("pending") == len(states) - states.count("done")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("error", [ValueError("callback bug"), SystemExit(3)])
+def test_an_error_of_the_callback_is_no_error_of_the_runs(study: Study, workers: int, error: BaseException) -> None:
+    def callback(event: Event) -> None:
+        if isinstance(event, RunEnded | RunProgress):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        study.run(backend=OwnBackend(), workers=workers, on_event=callback)
+    assert caught.value is error
+    assert threading.active_count() == 1
+    states = [run.state for run in study.runs()]
+    assert set(states) <= {"done", "pending"}
+    assert "pending" in states
+    assert {one.outcome for run in study.runs() for one in study.store.attempts(run.id)} <= {"done", "released"}
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
 def test_a_full_disk_is_the_reason_why_a_run_failed(study: Study, tmp_path: Path) -> None:
     for run in study.runs():

@@ -25,11 +25,10 @@ from factored_scaling.errors import FscError, RunFailed
 from factored_scaling.machine import without_script
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
-from factored_scaling.runner.executors.threads import run_threads
+from factored_scaling.runner.executors.threads import PATIENCE, run_threads
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.worker import work
 
-PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of workers that keep dying
 _SAME = 1.0  # seconds in which further signals repeat the first: some senders signal a process and its group
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
@@ -127,19 +126,26 @@ def run_workers(
     worker that is killed (by hand, or out of memory) is restarted, up to five times in all. A worker that raises ends
     all with RunFailed. The first Ctrl-C, SIGTERM or SIGHUP asks the workers to end at a safe point, the second ends
     them at once. SIGTERM and SIGHUP may come to all processes, as `timeout`, schedulers and terminals send them.
+    An exception of `hear` stops the workers as well, and is raised when they have ended.
     """
     context = multiprocessing.get_context("spawn")
     with _blocked(*_ENDS):  # of multiprocessing's own process for semaphores, which would not survive SIGHUP
         messages, stop, trained = context.Queue(), context.Event(), context.Event()
 
-    def start(given: tuple[Any, ...]) -> SpawnProcess:
+    broken: list[str] = []
+    failed: list[BaseException] = []  # what went wrong in this process
+    workers: dict[SpawnProcess, tuple[Any, ...]] = {}
+
+    def start(given: tuple[Any, ...]) -> None:
         lines = messages, stop, trained, os.getpid()
         process = context.Process(target=_worker, args=(entry, lines, given), daemon=False)
-        with without_script():
-            process.start()
-        return process
-
-    broken: list[str] = []
+        try:
+            with without_script():
+                process.start()
+        except BaseException as error:
+            failed.append(error)
+        else:
+            workers[process] = given
 
     def listen(seconds: float) -> bool:
         try:
@@ -149,38 +155,43 @@ def run_workers(
         if isinstance(message, _Broken):
             broken.append(message.reason)
             stop.set()
-        else:
-            hear(message)
+        elif not failed:
+            try:
+                hear(message)
+            except BaseException as error:
+                failed.append(error)
         return True
 
     interrupts = _Interrupts()
     with interrupts:
-        given = [arguments] * count + [evaluate] * evaluators
-        workers = {start(mine): mine for mine in given}
-        restarts = _RESTARTS
+        for mine in [arguments] * count + [evaluate] * evaluators:
+            start(mine)
+        restarts, since = _RESTARTS, math.inf
         while workers:
             until = time.monotonic() + _LOOK  # even if messages keep arriving
             while (left := until - time.monotonic()) > 0:
                 listen(left)
-            if interrupts.count:
+            if interrupts.count or failed:
                 stop.set()
-            if interrupts.count > 1 or interrupts.elapsed > PATIENCE:
+                since = min(since, time.monotonic())
+            if interrupts.count > 1 or time.monotonic() - since > PATIENCE:
                 for worker in workers:
                     worker.kill()
-            alive = {worker: mine for worker, mine in workers.items() if worker.is_alive()}
-            for worker, mine in workers.items():
-                if worker not in alive and worker.exitcode and not stop.is_set():
+            for worker in [one for one in workers if not one.is_alive()]:
+                mine = workers.pop(worker)
+                if worker.exitcode and not stop.is_set():
                     if restarts == 0:
                         broken.append(f"killed again and again (last exit code {worker.exitcode})")
                         stop.set()
                         break
                     restarts -= 1
-                    alive[start(mine)] = mine
-            workers = alive
+                    start(mine)
             if evaluators and arguments not in workers.values():
                 trained.set()
         while listen(0.05):
             pass
+    if failed:
+        raise failed[0]
     if broken:
         raise RunFailed(f"a worker ended: {broken[0]}", hint="recorded results are kept; fix the cause and run again")
     return not interrupts.count
@@ -218,11 +229,6 @@ class _Interrupts:
         """The number of signals; those that come with the first count once."""
         times = list(self._times)
         return min(1, len(times)) + sum(when > times[0] + _SAME for when in times)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the first one."""
-        return time.monotonic() - self._times[0] if self._times else 0.0
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():

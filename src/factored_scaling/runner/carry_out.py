@@ -19,7 +19,15 @@ from typing import Any
 from factored_scaling.backends import Backend, Context, Embeddings
 from factored_scaling.core.proxy import nearest_means
 from factored_scaling.core.trials import Measurement, Trial
-from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed, StoreUnreachable
+from factored_scaling.errors import (
+    CheckpointError,
+    FscError,
+    InvalidInput,
+    LeaseLost,
+    RunFailed,
+    StoreError,
+    StoreUnreachable,
+)
 from factored_scaling.progress import PREPARING
 from factored_scaling.runner.events import RunEnded, RunProgress, Stage
 from factored_scaling.runner.line import Line, Stopped
@@ -125,7 +133,7 @@ class _Group:
                 member.write(str(error))
                 member.closed = True
             parts = [group]
-        except StoreUnreachable:  # not an error of the run
+        except StoreError:  # not an error of the run
             raise
         except Exception as error:
             group = [member for member in group if not member.closed]
@@ -268,7 +276,7 @@ class _Group:
         self.line.say(RunEnded(member.run.id, "trained" if waits else "done", note))
 
     def _with_retries(self, call: Callable[[], object]) -> None:
-        """Write to the store, waiting while its server is unreachable. Repeated writes count once."""
+        """Write to the store, waiting while it is unreachable or locked. Repeated writes count once."""
         until = time.monotonic() + STORE_PATIENCE
         while True:
             try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,7 @@ CHUNK = 256  # trials that are recorded together
 MOST_DEATHS = 5
 ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
 STORE_PATIENCE = 300.0  # seconds that a worker waits for an unreachable database before it gives up
+RELEASE_PATIENCE = 15.0  # seconds that it tries to give its runs back; it may be about to be killed
 LOG = " (log: "  # between the reason of a failure and the path of its log
 
 
@@ -66,13 +68,30 @@ def carry_out_together(
             group.carry_out([member for member in members if group.deaths(member) < ALONE_AFTER])
             for member in members:
                 group.carry_out([member])
-        except (Stopped, KeyboardInterrupt):
-            for member in members:
-                if not member.closed:
-                    member.write("stopped")
-                    with suppress(LeaseLost):  # another worker has it; release the others
-                        queue.release(member.run.id)
+        except (Stopped, KeyboardInterrupt, StoreUnreachable) as error:
+            left = [member for member in members if not member.closed]
+            for member in left:
+                member.write(f"given back: {error}" if isinstance(error, StoreUnreachable) else "stopped")
+            give_back(queue, [member.run for member in left])
             raise
+
+
+def give_back(queue: RunQueue, runs: Iterable[Run]) -> None:
+    """Release runs, for a while also while the database is away; after that their leases run out."""
+    left = deque(runs)
+    until = time.monotonic() + RELEASE_PATIENCE
+    while left:
+        try:
+            queue.release(left[0].id)
+        except StoreUnreachable:
+            if time.monotonic() > until:
+                return
+            left.rotate(-1)
+            time.sleep(0.5)
+            continue
+        except FscError:  # another worker has it, or it is done; release the others
+            pass
+        left.popleft()
 
 
 @dataclass

@@ -20,7 +20,7 @@ from factored_scaling.runner.events import Event
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.queue import RunQueue
-from factored_scaling.runner.worker import work
+from factored_scaling.runner.worker import take_alike, work
 from factored_scaling.store import Store
 from factored_scaling.study import Study
 
@@ -153,6 +153,16 @@ def test_all_runs_of_a_group_are_given_back_after_a_short_outage(
     monkeypatch.setattr(queue.store, "release", failing(1, queue.store.release))
     with pytest.raises(type(error)):
         carry_out_together(queue, queue.ask(3), Stops(), QuietLine(), WorkOptions(), tmp_path)
+    assert [run.state for run in queue.runs()] == ["pending"] * 3
+
+
+def test_an_outage_while_a_group_is_taken_leaves_nothing_leased(
+    tmp_path: Path, queue: RunQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkOptions, "runs_at_once", 3)
+    monkeypatch.setattr(queue.store, "runs", failing(1, queue.store.runs))
+    with pytest.raises(StoreUnreachable):
+        take_alike(queue, WorkOptions())
     assert [run.state for run in queue.runs()] == ["pending"] * 3
 
 

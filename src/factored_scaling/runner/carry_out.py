@@ -61,18 +61,21 @@ def carry_out_together(
     """
     home: Path = folder if folder is not None else backend.folder  # type: ignore[attr-defined]
     with ExitStack() as stack:
-        members = [_member(run, home) for run in runs]
-        group = _Group(queue, backend, line, options)
-        stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
+        members: list[_Member] = []
         try:
+            members += (_member(run, home) for run in runs)
+            group = _Group(queue, backend, line, options)
+            stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
             group.carry_out([member for member in members if group.deaths(member) < ALONE_AFTER])
             for member in members:
                 group.carry_out([member])
-        except (Stopped, KeyboardInterrupt, StoreUnreachable) as error:
-            left = [member for member in members if not member.closed]
-            for member in left:
-                member.write(f"given back: {error}" if isinstance(error, StoreUnreachable) else "stopped")
-            give_back(queue, [member.run for member in left])
+        except BaseException as error:
+            stopped = isinstance(error, Stopped | KeyboardInterrupt)
+            for member in members:
+                if not member.closed:
+                    member.write("stopped" if stopped else f"given back: {type(error).__name__}: {error}")
+            closed = {member.run.id for member in members if member.closed}
+            give_back(queue, [run for run in runs if run.id not in closed])
             raise
 
 
@@ -94,6 +97,12 @@ def give_back(queue: RunQueue, runs: Iterable[Run]) -> None:
         left.popleft()
 
 
+def exited(error: SystemExit) -> RunFailed:
+    """The failure of a run whose function or backend ends the process, which would end the worker."""
+    hint = "return the scores, or raise an exception that says what is wrong"
+    return RunFailed(f"the function or backend called sys.exit({error.code!r})", hint=hint)
+
+
 @dataclass
 class _Member:
     """A leased run, its folder and log."""
@@ -110,7 +119,11 @@ class _Member:
 
 def _member(run: Run, folder: Path) -> _Member:
     place = run_folder(folder, run.spec.digest)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the folder of run {run.id} cannot be made ({error.strerror or error})"
+        raise RunFailed(what, where=str(place)) from None
     member = _Member(run, place)
     member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
     return member
@@ -154,12 +167,12 @@ class _Group:
             parts = [group]
         except StoreError:  # not an error of the run
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             group = [member for member in group if not member.closed]
             for member in group:
                 member.write(traceback.format_exc())
             if len(group) == 1:
-                self._give_up(group[0], error)
+                self._give_up(group[0], exited(error) if isinstance(error, SystemExit) else error)
             else:
                 middle = (len(group) + 1) // 2
                 parts = [group[:middle], group[middle:]]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from factored_scaling.backends import Backend, load_backend, trains_in_process
 from factored_scaling.errors import InvalidInput, LeaseLost, StoreUnreachable
 from factored_scaling.machine import prepare_device
-from factored_scaling.runner.carry_out import LOG, STORE_PATIENCE, carry_out_together
+from factored_scaling.runner.carry_out import LOG, STORE_PATIENCE, carry_out_together, exited, give_back
 from factored_scaling.runner.events import RunEnded
 from factored_scaling.runner.line import Line
 from factored_scaling.runner.options import WorkOptions
@@ -79,7 +79,11 @@ class _Worker:
         if not leased:
             return self._wait()
         self._idle_since = None
-        backend = self._backend_of(leased)
+        try:
+            backend = self._backend_of(leased)
+        except BaseException:
+            give_back(queue, leased)
+            raise
         if backend is not None:
             carry_out_together(queue, leased, backend, self._line, options, self._folder)
         return True
@@ -118,10 +122,11 @@ class _Worker:
                 device = self._options.device or None
                 self._backend = load_backend(self._options.backend, leased[0].spec, self._folder, device)
                 self._settings = settings
-            except InvalidInput as error:  # these runs are older than the checked study.yaml
+            except (InvalidInput, SystemExit) as error:  # these runs are older than the checked study.yaml
+                reason = str(exited(error) if isinstance(error, SystemExit) else error)
                 for run in leased:
-                    self._queue.fail(run.id, str(error))
-                    self._line.say(RunEnded(run.id, "failed", str(error)))
+                    self._queue.fail(run.id, reason)
+                    self._line.say(RunEnded(run.id, "failed", reason))
                 return None
         return self._backend
 
@@ -165,12 +170,16 @@ def take_alike(queue: RunQueue, options: WorkOptions) -> list[Run]:
     leased = queue.ask(1, lease_seconds=options.lease_seconds, stage=options.stage)
     if not leased or options.runs_at_once == 1:
         return leased
-    for row in sorted(queue.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
-        if len(leased) == options.runs_at_once:
-            break
-        if row.id == leased[0].id or row.settings != leased[0].spec.settings:
-            continue
-        if row.state in ("pending", "running"):  # a dead worker's run can be taken
-            with suppress(LeaseLost):
-                leased.append(queue.take(row.id, lease_seconds=options.lease_seconds, stage=options.stage))
+    try:
+        for row in sorted(queue.runs(), key=lambda row: -max(row.rounds)):  # as ask() takes them
+            if len(leased) == options.runs_at_once:
+                break
+            if row.id == leased[0].id or row.settings != leased[0].spec.settings:
+                continue
+            if row.state in ("pending", "running"):  # a dead worker's run can be taken
+                with suppress(LeaseLost):
+                    leased.append(queue.take(row.id, lease_seconds=options.lease_seconds, stage=options.stage))
+    except BaseException:
+        give_back(queue, leased)
+        raise
     return leased

@@ -28,6 +28,14 @@ from factored_scaling.errors import (
 
 Clock = Callable[[], float]
 
+# libpq's parameters for a PostgreSQL server, or a network, that does not answer; the address may have others
+_PATIENCE = {
+    "connect_timeout": 10,  # seconds
+    "tcp_user_timeout": 30_000,  # milliseconds until sent data must have arrived
+    "keepalives_idle": 30,  # seconds until an idle connection is checked, then between checks, and how many may fail
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
 _READ_ONLY = (
     "the database may not be written to",
     "check the file's and the folder's permissions, or work on a copy of the folder",
@@ -218,8 +226,9 @@ def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def _postgres_engine(url: URL) -> Engine:
+    patience = {key: value for key, value in _PATIENCE.items() if key not in url.query}
     try:
-        return create_engine(url, pool_pre_ping=True)
+        return create_engine(url, pool_pre_ping=True, connect_args=patience)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs the psycopg package", hint=installs("postgres")) from None
 

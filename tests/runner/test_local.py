@@ -45,6 +45,27 @@ def test_workers_are_heard() -> None:
     assert sorted(heard) == sorted([("x", number) for number in range(3)] * 2)
 
 
+def tell_about_interrupts(line: ProcessLine) -> None:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    line.say((signal.SIGINT in blocked, signal.getsignal(signal.SIGINT)))  # type: ignore[arg-type]
+
+
+def test_an_interrupt_while_workers_start_prints_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start, heard = SpawnProcess.start, list[Any]()
+
+    def then_interrupt(process: SpawnProcess) -> None:
+        start(process)
+        for wait in (0.0, 0.05, 0.1):
+            threading.Timer(wait, os.kill, (process.pid, signal.SIGINT)).start()
+
+    monkeypatch.setattr(SpawnProcess, "start", then_interrupt)
+    assert run_workers(1, tell_about_interrupts, (), heard.append)
+    assert heard == [(False, signal.SIG_IGN)]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     heard: list[Any] = []
     assert run_workers(1, die_once, (str(tmp_path / "mark"),), heard.append)

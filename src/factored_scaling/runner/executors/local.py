@@ -140,7 +140,7 @@ def run_workers(
         lines = messages, stop, trained, os.getpid()
         process = context.Process(target=_worker, args=(entry, lines, given), daemon=False)
         try:
-            with without_script():
+            with without_script(), _blocked(signal.SIGINT):  # a worker ignores it after its imports, see _worker
                 process.start()
         except BaseException as error:
             failed.append(error)
@@ -259,6 +259,8 @@ def _worker(
         line.ending = True
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # programs that it starts inherit the mask
     for number in _ending():
         signal.signal(number, end)
     try:

@@ -15,8 +15,32 @@ from typing import Any
 import pytest
 
 from factored_scaling.errors import RunFailed
-from factored_scaling.runner.executors.local import ProcessLine, run_workers
+from factored_scaling.runner.executors import Job
+from factored_scaling.runner.executors.local import LocalExecutor, ProcessLine, run_workers
 from factored_scaling.runner.line import Stopped
+from factored_scaling.runner.options import WorkOptions
+
+
+@pytest.mark.parametrize("own", [None, "7"])
+def test_variables_for_the_workers_do_not_outlast_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    seen: list[str] = []
+
+    def start(*_: object, **__: object) -> bool:
+        seen.append(os.environ["FSC_SIM_PROCESSES"])
+        return True
+
+    monkeypatch.setattr("factored_scaling.runner.executors.local.run_workers", start)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("FSC_SIM_PROCESSES", raising=False)
+    if own is not None:
+        monkeypatch.setenv("FSC_SIM_PROCESSES", own)
+    job = Job(str(tmp_path / "study.db"), 1, tmp_path, WorkOptions(backend={"kind": "command"}))
+    for workers in (2, 4):  # the second call has its own share
+        assert LocalExecutor().run(job, workers, print)
+    assert seen == ([own, own] if own else ["4", "2"])
+    assert os.environ.get("FSC_SIM_PROCESSES") == own
 
 
 def count_to_three(line: ProcessLine, word: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
@@ -68,17 +68,18 @@ class LocalExecutor:
 
             check_device(options.device)
         # A simulator with processes of its own divides the cores among the workers.
-        os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
+        environment = {"FSC_SIM_PROCESSES": str(share)}
         if in_process and not one_core:
             # A robot's images are larger than the simulator's and keep several cores busy. Waiting threads must sleep:
             # spinning threads take the core from the thread they wait for when other programs run.
             options = replace(options, threads=share)
-            os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+            environment["OMP_WAIT_POLICY"] = "passive"
         own, theirs = split_stages(options, self._evaluators)
         arguments = job.address, job.study_id, job.folder
-        return run_workers(
-            workers, work, (*arguments, own), on_event, evaluators=self._evaluators, evaluate=(*arguments, theirs)
-        )
+        with _variables(environment):
+            return run_workers(
+                workers, work, (*arguments, own), on_event, evaluators=self._evaluators, evaluate=(*arguments, theirs)
+            )
 
 
 class ProcessLine:
@@ -195,6 +196,18 @@ def run_workers(
     if broken:
         raise RunFailed(f"a worker ended: {broken[0]}", hint="recorded results are kept; fix the cause and run again")
     return not interrupts.count
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of processes that are started here; the user's own count more."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 @contextmanager

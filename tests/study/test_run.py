@@ -196,14 +196,36 @@ def test_an_error_of_the_callback_is_no_error_of_the_runs(study: Study, workers:
         if isinstance(event, RunEnded | RunProgress):
             raise error
 
+    before = threading.active_count()
     with pytest.raises(type(error)) as caught:
         study.run(backend=OwnBackend(), workers=workers, on_event=callback)
     assert caught.value is error
-    assert threading.active_count() == 1
+    assert threading.active_count() == before
     states = [run.state for run in study.runs()]
     assert set(states) <= {"done", "pending"}
     assert "pending" in states
     assert {one.outcome for run in study.runs() for one in study.store.attempts(run.id)} <= {"done", "released"}
+
+
+def test_a_thread_that_cannot_be_started_stops_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def second_fails(thread: threading.Thread) -> None:
+        if thread.name == "worker-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def slow(run: Run) -> float:
+        time.sleep(0.2)
+        return 0.5
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(RuntimeError, match="can't start"):
+        study.run(slow, workers=2)
+    for thread in threading.enumerate():
+        if thread.name == "worker-1":
+            thread.join(30)
+    assert [run.state for run in study.runs()].count("done") <= 1
 
 
 def test_a_folder_that_cannot_be_made_leaves_no_run_leased(study: Study, tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ _RESTARTS = 5  # of workers that keep dying
 _SAME = 1.0  # seconds in which further signals repeat the first: some senders signal a process and its group
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
-_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
 class LocalExecutor:

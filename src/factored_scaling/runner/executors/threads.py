@@ -88,10 +88,10 @@ def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evalu
         threading.Thread(target=entry, args=(own if k <= workers else theirs,), name=f"worker-{k}", daemon=True)
         for k in range(1, workers + evaluators + 1)
     ]
-    for thread in threads:
-        thread.start()
     interrupted, until = False, math.inf
     try:
+        for thread in threads:
+            thread.start()
         while any(thread.is_alive() for thread in threads) or not events.empty():
             if not any(thread.is_alive() for thread in threads[:workers]):
                 trained.set()

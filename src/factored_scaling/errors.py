@@ -116,7 +116,7 @@ class StoreError(FscError):
 
 
 class StoreUnreachable(StoreError):
-    """The database's server does not answer, or ended the connection; it may be back in a moment."""
+    """The database's server does not answer, or another program holds the file; it may be back in a moment."""
 
 
 class CheckpointError(FscError):

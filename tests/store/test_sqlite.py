@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import Engine, event, insert
+from sqlalchemy.exc import OperationalError
 
 from factored_scaling.core.trials import Trial
-from factored_scaling.errors import InvalidInput, StoreError, StudyMissing
+from factored_scaling.errors import InvalidInput, StoreError, StoreUnreachable, StudyMissing
 from factored_scaling.store import Store, connections
 from factored_scaling.store.connections import Database, address_of
 from factored_scaling.store.schema import scores
@@ -70,6 +72,31 @@ def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
     with pytest.raises(StoreError, match="cannot be reached") as caught:
         Store.open("postgresql://user:secret@localhost:1/name")
     assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE", {**connections._PATIENCE, "connect_timeout": 2})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"postgresql://user:secret@127.0.0.1:{silent.getsockname()[1]}/name"
+        with pytest.raises(StoreUnreachable, match="does not answer: connection timeout expired") as caught:
+            Store.open(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_timeout_of_the_address_counts() -> None:
+    given: dict[str, Any] = {}
+
+    def connect(dialect: Any, record: Any, arguments: Any, parameters: dict[str, Any]) -> None:
+        given.update(parameters)
+        raise OperationalError("", None, Exception("stopped here"))
+
+    event.listen(Engine, "do_connect", connect)
+    try:
+        with pytest.raises(StoreUnreachable):
+            Store.open("postgresql://user@localhost:1/name?connect_timeout=3")
+    finally:
+        event.remove(Engine, "do_connect", connect)
+    assert (given["connect_timeout"], given["tcp_user_timeout"]) == ("3", 30_000)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import multiprocessing
 import signal
 import subprocess
 import sys
@@ -187,6 +188,89 @@ def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
     states = [run.state for run in study.runs()]
     assert states.count("done") in (1, 2)
     assert states.count("pending") == len(states) - states.count("done")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("error", [ValueError("callback bug"), SystemExit(3)])
+def test_an_error_of_the_callback_is_no_error_of_the_runs(study: Study, workers: int, error: BaseException) -> None:
+    def callback(event: Event) -> None:
+        if isinstance(event, RunEnded | RunProgress):
+            raise error
+
+    before = threading.active_count()
+    with pytest.raises(type(error)) as caught:
+        study.run(backend=OwnBackend(), workers=workers, on_event=callback)
+    assert caught.value is error
+    assert threading.active_count() == before
+    states = [run.state for run in study.runs()]
+    assert set(states) <= {"done", "pending"}
+    assert "pending" in states
+    assert {one.outcome for run in study.runs() for one in study.store.attempts(run.id)} <= {"done", "released"}
+
+
+def test_a_thread_that_cannot_be_started_stops_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def second_fails(thread: threading.Thread) -> None:
+        if thread.name == "worker-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def slow(run: Run) -> float:
+        time.sleep(0.2)
+        return 0.5
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(RuntimeError, match="can't start"):
+        study.run(slow, workers=2)
+    for thread in threading.enumerate():
+        if thread.name == "worker-1":
+            thread.join(30)
+    assert [run.state for run in study.runs()].count("done") <= 1
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_run_leased(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file is in the way")
+    with pytest.raises(RunFailed, match=r"runs/\w+: the folder of run 1 cannot be made \(Not a directory\)"):
+        study.run(lab)
+    assert {run.state for run in study.runs()} == {"pending"}
+    with pytest.raises(RunFailed, match="Not a directory"):
+        study.run(lab, workers=2)
+    assert {run.state for run in study.runs()} == {"pending"}
+
+
+def test_a_function_that_ends_the_process_has_failed(study: Study) -> None:
+    last = study.runs()[-1]
+
+    def leave(run: Run) -> float:
+        if run.id == last.id:
+            sys.exit("no robot here")
+        return 0.5
+
+    with pytest.raises(RunFailed, match=r"called sys.exit\('no robot here'\); return the scores, or raise"):
+        study.run(leave)
+    assert [run.state for run in study.runs()].count("done") == len(study.runs()) - 1
+    assert [one.outcome for one in study.store.attempts(last.id)] == ["failed", "failed"]
+
+
+class Unmakeable(OwnBackend):
+    """Cannot be made by workers; the check before they start makes one as well."""
+
+    def __init__(self, error: str) -> None:
+        if multiprocessing.parent_process() is not None:
+            raise SystemExit(2) if error == "exit" else OSError("no GPU here")
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "states"),
+    [("exit", r"called sys.exit\(2\)", {"failed", "pending"}), ("other", "OSError: no GPU here", {"pending"})],
+)
+def test_a_backend_that_cannot_be_made_leaves_no_run_leased(
+    study: Study, error: str, message: str, states: set[str]
+) -> None:
+    with pytest.raises(RunFailed, match=message):
+        study.run(backend={"kind": "tests.study.test_run:Unmakeable", "error": error}, workers=1)
+    assert {run.state for run in study.runs()} == states
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,15 @@ from typing import Any
 from factored_scaling.backends import Backend, Context, Embeddings
 from factored_scaling.core.proxy import nearest_means
 from factored_scaling.core.trials import Measurement, Trial
-from factored_scaling.errors import CheckpointError, FscError, InvalidInput, LeaseLost, RunFailed, StoreUnreachable
+from factored_scaling.errors import (
+    CheckpointError,
+    FscError,
+    InvalidInput,
+    LeaseLost,
+    RunFailed,
+    StoreError,
+    StoreUnreachable,
+)
 from factored_scaling.progress import PREPARING
 from factored_scaling.runner.events import RunEnded, RunProgress, Stage
 from factored_scaling.runner.line import Line, Stopped
@@ -32,6 +41,7 @@ CHUNK = 256  # trials that are recorded together
 MOST_DEATHS = 5
 ALONE_AFTER = 3  # deaths after which a run is no longer taken together with others
 STORE_PATIENCE = 300.0  # seconds that a worker waits for an unreachable database before it gives up
+RELEASE_PATIENCE = 15.0  # seconds that it tries to give its runs back; it may be about to be killed
 LOG = " (log: "  # between the reason of a failure and the path of its log
 
 
@@ -51,20 +61,46 @@ def carry_out_together(
     """
     home: Path = folder if folder is not None else backend.folder  # type: ignore[attr-defined]
     with ExitStack() as stack:
-        members = [_member(run, home) for run in runs]
-        group = _Group(queue, backend, line, options)
-        stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
+        members: list[_Member] = []
         try:
+            members += (_member(run, home) for run in runs)
+            group = _Group(queue, backend, line, options)
+            stack.enter_context(_heartbeat(queue, members, options, group.stop_now))
             group.carry_out([member for member in members if group.deaths(member) < ALONE_AFTER])
             for member in members:
                 group.carry_out([member])
-        except (Stopped, KeyboardInterrupt):
+        except BaseException as error:
+            stopped = isinstance(error, Stopped | KeyboardInterrupt)
             for member in members:
                 if not member.closed:
-                    member.write("stopped")
-                    with suppress(LeaseLost):  # another worker has it; release the others
-                        queue.release(member.run.id)
+                    member.write("stopped" if stopped else f"given back: {type(error).__name__}: {error}")
+            closed = {member.run.id for member in members if member.closed}
+            give_back(queue, [run for run in runs if run.id not in closed])
             raise
+
+
+def give_back(queue: RunQueue, runs: Iterable[Run]) -> None:
+    """Release runs, for a while also while the database is away; after that their leases run out."""
+    left = deque(runs)
+    until = time.monotonic() + RELEASE_PATIENCE
+    while left:
+        try:
+            queue.release(left[0].id)
+        except StoreUnreachable:
+            if time.monotonic() > until:
+                return
+            left.rotate(-1)
+            time.sleep(0.5)
+            continue
+        except FscError:  # another worker has it, or it is done; release the others
+            pass
+        left.popleft()
+
+
+def exited(error: SystemExit) -> RunFailed:
+    """The failure of a run whose function or backend ends the process, which would end the worker."""
+    hint = "return the scores, or raise an exception that says what is wrong"
+    return RunFailed(f"the function or backend called sys.exit({error.code!r})", hint=hint)
 
 
 @dataclass
@@ -83,7 +119,11 @@ class _Member:
 
 def _member(run: Run, folder: Path) -> _Member:
     place = run_folder(folder, run.spec.digest)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the folder of run {run.id} cannot be made ({error.strerror or error})"
+        raise RunFailed(what, where=str(place)) from None
     member = _Member(run, place)
     member.write(f"attempt {run.lease_token}: {len(run.episodes)} demos, seed {run.seed}")
     return member
@@ -125,14 +165,14 @@ class _Group:
                 member.write(str(error))
                 member.closed = True
             parts = [group]
-        except StoreUnreachable:  # not an error of the run
+        except StoreError:  # not an error of the run
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             group = [member for member in group if not member.closed]
             for member in group:
                 member.write(traceback.format_exc())
             if len(group) == 1:
-                self._give_up(group[0], error)
+                self._give_up(group[0], exited(error) if isinstance(error, SystemExit) else error)
             else:
                 middle = (len(group) + 1) // 2
                 parts = [group[:middle], group[middle:]]
@@ -268,7 +308,7 @@ class _Group:
         self.line.say(RunEnded(member.run.id, "trained" if waits else "done", note))
 
     def _with_retries(self, call: Callable[[], object]) -> None:
-        """Write to the store, waiting while its server is unreachable. Repeated writes count once."""
+        """Write to the store, waiting while it is unreachable or locked. Repeated writes count once."""
         until = time.monotonic() + STORE_PATIENCE
         while True:
             try:

@@ -28,10 +28,19 @@ from factored_scaling.errors import (
 
 Clock = Callable[[], float]
 
+# libpq's parameters for a PostgreSQL server, or a network, that does not answer; the address may have others
+_PATIENCE = {
+    "connect_timeout": 10,  # seconds
+    "tcp_user_timeout": 30_000,  # milliseconds until sent data must have arrived
+    "keepalives_idle": 30,  # seconds until an idle connection is checked, then between checks, and how many may fail
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
 _READ_ONLY = (
     "the database may not be written to",
     "check the file's and the folder's permissions, or work on a copy of the folder",
 )
+_LOCKED, _NO_SERVER = "is locked", "connection failed"  # both may be over in a moment
 # message of the database → what happened and what to do; the first match counts
 _TROUBLE: tuple[tuple[str, str, str], ...] = (
     ("file is not a database", "is not a study database", "check the path; the file was left as it was"),
@@ -40,12 +49,12 @@ _TROUBLE: tuple[tuple[str, str, str], ...] = (
         "the database is damaged",
         "restore a backup, or save what is readable with `sqlite3 FILE .recover`",
     ),
-    ("is locked", "another program holds the database", "let it finish or close it, then try again"),
+    (_LOCKED, "another program holds the database", "let it finish or close it, then try again"),
     ("unable to open", "the database cannot be opened", "check that the folder exists and may be written to"),
     ("readonly", *_READ_ONLY),
     ("disk is full", "the disk is full", "make room and run the same again; what was stored is intact"),
     ("password authentication", "the server refused the user or password", "check both in the address"),
-    ("connection failed", "the server cannot be reached", "check that it runs and that the address is right"),
+    (_NO_SERVER, "the server cannot be reached", "check that it runs and that the address is right"),
     ("permission denied", "the database user may not do this", "grant it rights on the schema"),
 )
 
@@ -154,7 +163,7 @@ def _plain_error(error: Exception, place: str) -> FscError:
     said = str(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     for words, what, hint in _TROUBLE:
         if words in said.lower():
-            kind = StoreUnreachable if words == "connection failed" else StoreError
+            kind = StoreUnreachable if words in (_LOCKED, _NO_SERVER) else StoreError
             return kind(what, where=place, hint=hint)
     first = next(iter(said.strip().splitlines()), type(error).__name__)
     if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):
@@ -217,8 +226,9 @@ def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def _postgres_engine(url: URL) -> Engine:
+    patience = {key: value for key, value in _PATIENCE.items() if key not in url.query}
     try:
-        return create_engine(url, pool_pre_ping=True)
+        return create_engine(url, pool_pre_ping=True, connect_args=patience)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs the psycopg package", hint=installs("postgres")) from None
 

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event as StopEvent
@@ -24,14 +25,15 @@ from factored_scaling.errors import FscError, RunFailed
 from factored_scaling.machine import without_script
 from factored_scaling.runner.events import Event
 from factored_scaling.runner.executors import Job, split_stages
-from factored_scaling.runner.executors.threads import run_threads
+from factored_scaling.runner.executors.threads import PATIENCE, run_threads
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WORKER
 from factored_scaling.runner.worker import work
 
-PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _RESTARTS = 5  # of workers that keep dying
+_SAME = 1.0  # seconds in which further signals repeat the first: some senders signal a process and its group
 _LOOK = 0.2  # seconds between two looks at whether workers live and whether to stop
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
 class LocalExecutor:
@@ -55,7 +57,7 @@ class LocalExecutor:
         return min(workers or usual, math.ceil(waiting / options.runs_at_once))
 
     def run(self, job: Job, workers: int, on_event: Callable[[Event], None]) -> bool:
-        """Run the workers until no run is left; False when stopped by Ctrl-C or SIGTERM."""
+        """Run the workers until no run is left; False when stopped by Ctrl-C, SIGTERM or SIGHUP."""
         if job.backend is not None:
             return run_threads(job, workers, on_event, self._evaluators)
         options, share = job.options, max(1, (os.cpu_count() or 1) // (workers + self._evaluators))
@@ -66,17 +68,18 @@ class LocalExecutor:
 
             check_device(options.device)
         # A simulator with processes of its own divides the cores among the workers.
-        os.environ.setdefault("FSC_SIM_PROCESSES", str(share))
+        environment = {"FSC_SIM_PROCESSES": str(share)}
         if in_process and not one_core:
             # A robot's images are larger than the simulator's and keep several cores busy. Waiting threads must sleep:
             # spinning threads take the core from the thread they wait for when other programs run.
             options = replace(options, threads=share)
-            os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+            environment["OMP_WAIT_POLICY"] = "passive"
         own, theirs = split_stages(options, self._evaluators)
         arguments = job.address, job.study_id, job.folder
-        return run_workers(
-            workers, work, (*arguments, own), on_event, evaluators=self._evaluators, evaluate=(*arguments, theirs)
-        )
+        with _variables(environment):
+            return run_workers(
+                workers, work, (*arguments, own), on_event, evaluators=self._evaluators, evaluate=(*arguments, theirs)
+            )
 
 
 class ProcessLine:
@@ -122,20 +125,28 @@ def run_workers(
 
     In addition, `evaluators` processes run with the arguments `evaluate`; their lines tell when the others end. A
     worker that is killed (by hand, or out of memory) is restarted, up to five times in all. A worker that raises ends
-    all with RunFailed. The first Ctrl-C or SIGTERM asks the workers to end at a safe point, the second ends
-    them at once. SIGTERM may come to all processes, as `timeout` and schedulers send it.
+    all with RunFailed. The first Ctrl-C, SIGTERM or SIGHUP asks the workers to end at a safe point, the second ends
+    them at once. SIGTERM and SIGHUP may come to all processes, as `timeout`, schedulers and terminals send them.
+    An exception of `hear` stops the workers as well, and is raised when they have ended.
     """
     context = multiprocessing.get_context("spawn")
-    messages, stop, trained = context.Queue(), context.Event(), context.Event()
-
-    def start(given: tuple[Any, ...]) -> SpawnProcess:
-        lines = messages, stop, trained, os.getpid()
-        process = context.Process(target=_worker, name=WORKER, args=(entry, lines, given), daemon=False)
-        with without_script():
-            process.start()
-        return process
+    with _blocked(*_ENDS):  # of multiprocessing's own process for semaphores, which would not survive SIGHUP
+        messages, stop, trained = context.Queue(), context.Event(), context.Event()
 
     broken: list[str] = []
+    failed: list[BaseException] = []  # what went wrong in this process
+    workers: dict[SpawnProcess, tuple[Any, ...]] = {}
+
+    def start(given: tuple[Any, ...]) -> None:
+        lines = messages, stop, trained, os.getpid()
+        process = context.Process(target=_worker, name=WORKER, args=(entry, lines, given), daemon=False)
+        try:
+            with without_script(), _blocked(signal.SIGINT):  # a worker ignores it after its imports, see _worker
+                process.start()
+        except BaseException as error:
+            failed.append(error)
+        else:
+            workers[process] = given
 
     def listen(seconds: float) -> bool:
         try:
@@ -145,39 +156,71 @@ def run_workers(
         if isinstance(message, _Broken):
             broken.append(message.reason)
             stop.set()
-        else:
-            hear(message)
+        elif not failed:
+            try:
+                hear(message)
+            except BaseException as error:
+                failed.append(error)
         return True
 
-    interrupts = _Interrupts(stop)
+    interrupts = _Interrupts()
     with interrupts:
-        given = [arguments] * count + [evaluate] * evaluators
-        workers = {start(mine): mine for mine in given}
-        restarts = _RESTARTS
+        for mine in [arguments] * count + [evaluate] * evaluators:
+            start(mine)
+        restarts, since = _RESTARTS, math.inf
         while workers:
             until = time.monotonic() + _LOOK  # even if messages keep arriving
             while (left := until - time.monotonic()) > 0:
                 listen(left)
-            if interrupts.count > 1 or (interrupts.elapsed and interrupts.elapsed > PATIENCE):
+            if interrupts.count or failed:
+                stop.set()
+                since = min(since, time.monotonic())
+            if interrupts.count > 1 or time.monotonic() - since > PATIENCE:
                 for worker in workers:
                     worker.kill()
-            alive = {worker: mine for worker, mine in workers.items() if worker.is_alive()}
-            for worker, mine in workers.items():
-                if worker not in alive and worker.exitcode and not stop.is_set():
+            for worker in [one for one in workers if not one.is_alive()]:
+                mine = workers.pop(worker)
+                if worker.exitcode and not stop.is_set():
                     if restarts == 0:
                         broken.append(f"killed again and again (last exit code {worker.exitcode})")
                         stop.set()
                         break
                     restarts -= 1
-                    alive[start(mine)] = mine
-            workers = alive
+                    start(mine)
             if evaluators and arguments not in workers.values():
                 trained.set()
         while listen(0.05):
             pass
+    if failed:
+        raise failed[0]
     if broken:
         raise RunFailed(f"a worker ended: {broken[0]}", hint="recorded results are kept; fix the cause and run again")
-    return not stop.is_set()
+    return not interrupts.count
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of processes that are started here; the user's own count more."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Block signals in processes that are started here. This process gets them when the block ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)
@@ -188,21 +231,21 @@ class _Broken:
 
 
 class _Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of exiting. Only the main thread can handle signals."""
+    """Counts Ctrl-C, SIGTERM and SIGHUP instead of exiting. Only the main thread can handle signals."""
 
-    def __init__(self, stop: StopEvent) -> None:
-        self.count = 0
-        self._stop = stop
-        self._since: float | None = None
+    def __init__(self) -> None:
+        self._times: list[float] = []
         self._before: dict[int, Any] = {}
 
     @property
-    def elapsed(self) -> float:
-        return 0.0 if self._since is None else time.monotonic() - self._since
+    def count(self) -> int:
+        """The number of signals; those that come with the first count once."""
+        times = list(self._times)
+        return min(1, len(times)) + sum(when > times[0] + _SAME for when in times)
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, *_ending()):
                 self._before[number] = signal.signal(number, self._note)
 
     def __exit__(self, *_: object) -> None:
@@ -210,9 +253,13 @@ class _Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self._since = self._since or time.monotonic()
-        self._stop.set()
+        # no more than this: a signal may interrupt this function, or one that holds a lock
+        self._times.append(time.monotonic())
+
+
+def _ending() -> list[signal.Signals]:
+    """Signals beside Ctrl-C that end the work in order. `nohup` has SIGHUP ignored, which stays so."""
+    return [number for number in _ENDS if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _worker(
@@ -225,7 +272,10 @@ def _worker(
         line.ending = True
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal sends Ctrl-C to everyone
-    signal.signal(signal.SIGTERM, end)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # programs that it starts inherit the mask
+    for number in _ending():
+        signal.signal(number, end)
     try:
         entry(line, *arguments)
     except Stopped:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from factored_scaling.runner.events import Event
@@ -12,6 +14,7 @@ from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
 from factored_scaling.runner.worker import work
 
+PATIENCE = 60.0  # seconds that a worker gets to reach a safe point after a stop
 _LOOK = 0.2  # seconds between two checks of the threads
 
 
@@ -43,15 +46,31 @@ def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evalu
     """Run the job's backend in `workers` threads; False when stopped by Ctrl-C. `evaluators` threads are added.
 
     A single worker runs in the calling thread: it may use the terminal and a debugger, and Ctrl-C ends it at once.
-    Several workers finish their current runs. A worker that raises ends all.
+    Several workers finish their current runs. A worker that raises ends all. So does an exception of `on_event`, which
+    is raised when the workers have ended.
     """
     stop, trained = threading.Event(), threading.Event()
     own, theirs = split_stages(job.options, evaluators)
+    failed: list[BaseException] = []  # what `on_event` raised
     if workers == 1 and not evaluators:
+
+        def say(event: Event) -> None:
+            """Keep the error: raised here, it would count as one of the run."""
+            try:
+                if not failed:
+                    on_event(event)
+            except (Exception, SystemExit) as error:
+                failed.append(error)
+                stop.set()
+
         try:
-            _work(job, own, ThreadLine(on_event, stop, trained))
+            _work(job, own, ThreadLine(say, stop, trained))
+        except Stopped:
+            pass
         except KeyboardInterrupt:
             return False
+        if failed:
+            raise failed[0]
         return True
     events: queue.Queue[Event] = queue.Queue()
     broken: list[BaseException] = []
@@ -69,24 +88,42 @@ def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evalu
         threading.Thread(target=entry, args=(own if k <= workers else theirs,), name=f"worker-{k}", daemon=True)
         for k in range(1, workers + evaluators + 1)
     ]
-    for thread in threads:
-        thread.start()
-    interrupted = False
-    while any(thread.is_alive() for thread in threads) or not events.empty():
-        if not any(thread.is_alive() for thread in threads[:workers]):
-            trained.set()
-        try:
-            on_event(events.get(timeout=_LOOK))
-        except queue.Empty:
-            continue
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            stop.set()
+    interrupted, until = False, math.inf
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) or not events.empty():
+            if not any(thread.is_alive() for thread in threads[:workers]):
+                trained.set()
+            if time.monotonic() > until:
+                break
+            try:
+                event = _next(events)
+                if event is not None and not failed:
+                    on_event(event)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                stop.set()
+            except BaseException as error:
+                failed.append(error)
+                until = time.monotonic() + PATIENCE
+                stop.set()
+    finally:
+        stop.set()
+    if failed:
+        raise failed[0]
     if broken:
         raise broken[0]
     return not interrupted
+
+
+def _next(events: queue.Queue[Event]) -> Event | None:
+    try:
+        return events.get(timeout=_LOOK)
+    except queue.Empty:
+        return None
 
 
 def _work(job: Job, options: WorkOptions, line: ThreadLine) -> None:

@@ -10,10 +10,11 @@ from factored_scaling.errors import InvalidInput, UnknownName
 
 # No study counts further; beyond it whole numbers lose digits as floats.
 LARGEST = 10**12
+LARGEST_SEED = 2**63 - 1
 
 
-def whole(value: object, where: str, *, least: int = 0, what: str = "") -> int:
-    """`value` as an int of at least `least`; numpy's whole numbers are welcome, bools and floats are not."""
+def whole(value: object, where: str, *, least: int = 0, what: str = "", most: int = LARGEST) -> int:
+    """`value` as an int from `least` to `most`; numpy's whole numbers are welcome, bools and floats are not."""
     try:
         number = None if isinstance(value, bool) else operator.index(cast(SupportsIndex, value))
     except TypeError:
@@ -21,8 +22,8 @@ def whole(value: object, where: str, *, least: int = 0, what: str = "") -> int:
     if number is None or number < least:
         must = f"{what} must be" if what else "expected"
         raise InvalidInput(f"{must} a whole number of at least {least}, not {shown(value)}", where=where)
-    if number > LARGEST:
-        raise InvalidInput(f"{what or 'the number'} must be at most {LARGEST}", where=where)
+    if number > most:
+        raise InvalidInput(f"{what or 'the number'} must be at most {most}", where=where)
     return number
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from factored_scaling.core.checks import LARGEST_SEED, whole
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.screen import screening_order
 from factored_scaling.core.spec import Combination, StudySpec
@@ -26,6 +27,9 @@ class RunSpec:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     task: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", whole(self.seed, "seed", what="a seed", most=LARGEST_SEED))
 
     @cached_property
     def digest(self) -> str:

@@ -194,7 +194,7 @@ def resolver(spec: StudySpec) -> Callable[[Row], tuple[tuple[int, ...], int | No
         for name in row.factor:
             if name != ALL_FACTORS and name not in sizes:
                 hint = "leave out trials of the nominal scene, which vary nothing" if name == "nominal" else ""
-                raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor", hint=hint)
+                raise UnknownFactor(name, spec.names, where=_column(row, "factor"), hint=hint)
         if row.demos is not None:
             return _resolve_demos(spec, row, row.demos), None
         assert row.combination is not None
@@ -210,20 +210,20 @@ def resolver(spec: StudySpec) -> Callable[[Row], tuple[tuple[int, ...], int | No
 def _resolve_point(spec: StudySpec, row: Row, factors: tuple[str, ...], n: int) -> tuple[tuple[int, ...], int]:
     for name in factors:
         if name not in spec.sizes:
-            raise UnknownFactor(name, spec.names, where=f"{row.place}, column combination")
+            raise UnknownFactor(name, spec.names, where=_column(row, "combination"))
     combinations = spec.combinations()
     for index, combination in enumerate(combinations):
         if set(combination.factors) == set(factors):
             if n > combination.size:
                 raise InvalidInput(
                     f"n = {n} is more than the {combination.size} demos of {combination.label}",
-                    where=f"{row.place}, column n",
+                    where=_column(row, "n"),
                 )
             return tuple(demos_at(spec, combination, n).values()), index
     raise UnknownName(
         "+".join(factors),
         kind="combination",
-        where=f"{row.place}, column combination",
+        where=_column(row, "combination"),
         hint=f"construction {spec.construction} has: {', '.join(c.label for c in combinations)}",
     )
 
@@ -233,15 +233,20 @@ def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple
     if demos.keys() != sizes.keys():
         for name in demos:
             if name not in sizes:
-                raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
+                raise UnknownFactor(str(name), spec.names, where=_column(row, f"demos:{name}"))
     for name, size in sizes.items():
         if name not in demos:
-            raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
+            raise InvalidInput("missing", where=_column(row, f"demos:{name}"), hint="give every factor's demos")
         if demos[name] > size:
             raise InvalidInput(
-                f"{demos[name]} demos is more than the {size} of {name}", where=f"{row.place}, column demos:{name}"
+                f"{demos[name]} demos is more than the {size} of {name}", where=_column(row, f"demos:{name}")
             )
     return tuple([demos[name] for name in sizes])
+
+
+def _column(row: Row, column: str) -> str:
+    """Where a cell stands, for messages; rows that come from no table have no place."""
+    return f"{row.place}, column {column}" if row.place else column
 
 
 def _policies(spec: StudySpec, results: Results) -> list[Policy]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode, check_counts, numbered_episodes
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
@@ -169,17 +171,27 @@ class Study(RunQueue):
     def add(self, demos: Mapping[str, int], seed: int = 0) -> int:
         """Add one run outside the plan (a training set of your own choosing); returns its id."""
         spec = self.spec
-        resolve(spec, Row(score=0.0, demos=demos))  # names and numbers are checked as a result's would be
-        counts = {name: demos[name] for name in spec.names}
+        if not isinstance(demos, Mapping):
+            raise InvalidInput(f"expected demos per factor, not {shown(demos)}", where="demos")
+        given = {name: whole(count, f"demos:{name}") for name, count in demos.items()}
+        resolve(spec, Row(score=0.0, demos=given))  # names and numbers are checked as a result's would be
+        counts = {name: given[name] for name in spec.names}
         run = run_spec(spec, self.dataset, counts, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
 
     def add_training_set(self, episodes: Sequence[str], seed: int = 0) -> int:
         """Add one run on exactly these episodes; returns its id."""
         spec, home = self.spec, {episode.id: episode.factor for episode in self.dataset.episodes}
-        unknown = [id_ for id_ in episodes if id_ not in home]
+        if isinstance(episodes, str) or not isinstance(episodes, Sequence):
+            raise InvalidInput(f"expected a list of episode ids, not {shown(episodes)}", where="episodes")
+        unknown = [id_ for id_ in episodes if not isinstance(id_, str) or id_ not in home]
         if unknown:
-            raise InvalidInput(f"episode {unknown[0]!r} is not in the dataset ({len(unknown)} unknown)")
+            raise InvalidInput(f"episode {shown(unknown[0])} is not in the dataset ({len(unknown)} unknown)")
+        if not episodes:
+            raise InvalidInput("no episodes", where="episodes", hint="name those to train on")
+        twice = [id_ for id_, times in Counter(episodes).items() if times > 1]
+        if twice:
+            raise InvalidInput(f"episode {twice[0]!r} is listed twice", where="episodes", hint="name each once")
         counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
         run = run_on(spec, episodes, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]

@@ -182,6 +182,16 @@ CSV: dict[str, tuple[str | bytes, str, str]] = {
     "score below": (HEADER + "lighting+table_texture,0,-0.1\n", "row 1 (line 2), column score", "[0, 1], not -0.1"),
     "score comma": (HEADER + 'lighting+table_texture,0,"0,45"\n', "row 1 (line 2), column score", "write 0.45"),
     "score percent": (HEADER + "lighting+table_texture,0,45%\n", "row 1 (line 2), column score", "45% as 0.45"),
+    "score counted": (
+        "combination,n,score,trials\nlighting+table_texture,0,7,20\n",
+        "row 1 (line 2), column score",
+        "not 7; if 7 of 20 succeeded, write 0.35",
+    ),
+    "trials a part": (
+        "combination,n,score,trials\nlighting+table_texture,0,0.5,20.5\n",
+        "row 1 (line 2), column trials",
+        "expected a whole number, not '20.5'",
+    ),
     "score text": (HEADER + "lighting+table_texture,0,high\n", "row 1 (line 2), column score", "'high'"),
     "score missing": (HEADER + "lighting+table_texture,0,\n", "row 1 (line 2), column score", "missing"),
     "score bool": (HEADER + "lighting+table_texture,0,true\n", "row 1 (line 2), column score", "a number"),

@@ -12,9 +12,9 @@ import click
 from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.cli.workers import STATES, count_states, failures, watch, work_lines
-from factored_scaling.core.checks import percentage
 from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.io.tables import share_cell
 
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.collection import Collected, Listed
@@ -81,7 +81,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
 @study_argument
 @click.argument("run")
-@click.argument("scores", nargs=-1, type=float)
+@click.argument("given", nargs=-1, metavar="[SCORES]...")
 @click.option(
     "--factor",
     default="",
@@ -93,7 +93,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
 @click.option("--key", help="Name of the trial. The same name counts once; one score only.")
 @click.option("--done", is_flag=True, help="Finish the run; its trials cannot change afterwards.")
 def record_command(
-    study: str, run: str, scores: tuple[float, ...], factor: str, setting: str, note: str, key: str | None, done: bool
+    study: str, run: str, given: tuple[str, ...], factor: str, setting: str, note: str, key: str | None, done: bool
 ) -> None:
     """Append trials to RUN (its id or digest): SCORES are numbers from 0 to 1, one per trial.
 
@@ -102,14 +102,11 @@ def record_command(
     fsc record my-study 3 --factor '*' 0.25 0.5 --note "gripper slipped"
     fsc record my-study 3 --done
     """
+    scores = [_trial_score(score, f"score {number}") for number, score in enumerate(given, start=1)]
     if key is not None and len(scores) != 1:
         raise InvalidInput("a key names one trial; give one score", where="--key")
     if not scores and not done:
         raise InvalidInput("no scores", hint="give one number from 0 to 1 per trial, or --done")
-    for number, score in enumerate(scores, start=1):
-        if not 0.0 <= score <= 1.0:  # also refuses NaN
-            what = f"a score must lie in [0, 1], not {score:g}"
-            raise InvalidInput(what, where=f"score {number}", hint=percentage(score))
     names = tuple(name.strip() for name in factor.split("+")) if factor else ()
     if "" in names or len(set(names)) < len(names) or ("*" in names and len(names) > 1):
         what = f"expected factor names joined by +, each once, or * alone, not {factor!r}"
@@ -122,6 +119,14 @@ def record_command(
             raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
         new = opened.conclude(row.id, trials) if done else opened.record(row.id, trials)
         say(f"run {row.id}: {plural(new, 'new trial')}; {_summary(opened, row.id)}{'; done' if done else ''}")
+
+
+def _trial_score(text: str, where: str) -> float:
+    try:
+        return share_cell(text, where)
+    except InvalidInput as error:
+        hint = "give one number from 0 to 1 per trial, such as 1 0 1 or 0.8"
+        raise InvalidInput(error.what, where=where, hint=hint) from None
 
 
 @click.command("extend")

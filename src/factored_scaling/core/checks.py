@@ -39,8 +39,10 @@ def real(value: object) -> float | None:
         return None
 
 
-def percentage(score: float) -> str:
-    """What to write instead of a score that looks like a percentage; nothing where it does not."""
+def percentage(score: float, trials: int | None = None) -> str:
+    """What to write instead of a score that looks like a percentage or a number of successes; else nothing."""
+    if trials is not None and 1 < score <= trials and score == int(score):
+        return f"if {score:g} of {trials} succeeded, write {score / trials:.4g}"
     return f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
 
 

@@ -54,7 +54,8 @@ class Results:
         for index, row in enumerate(rows):
             place = places[index] if places is not None else f"row {index + 1}"
             if not isinstance(row, Mapping):
-                raise InvalidInput(f"expected a mapping, not {shown(row)}", where=place)
+                hint = 'pass df.to_dict("records")' if hasattr(rows, "to_dict") else ""
+                raise InvalidInput(f"expected a mapping, not {shown(row)}", where=place, hint=hint)
             made.append(_row(row, place))
         return cls(tuple(made))
 
@@ -309,9 +310,9 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
     combination = None if by_demos else _names(given.get("combination"), place, "combination")
     if not by_demos and not combination:
         raise InvalidInput("missing", where=f"{place}, column combination", hint="write the factors, joined by +")
-    trials, seed = given.get("trials"), given.get("seed")
+    trials, seed = _as_counted(given.get("trials")), given.get("seed")
     return Row(
-        score=_score(given["score"], place, "score"),
+        score=_score(given["score"], place, "score", trials),
         demos=demos,
         combination=combination,
         n=None if by_demos else _count(given.get("n"), place, "n"),
@@ -322,14 +323,25 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
     )
 
 
-def _score(value: object, place: str, column: str) -> float:
+def _as_counted(trials: object) -> object:
+    """Trials of a pandas data frame in which some are missing: whole floats, and NaN where there are none."""
+    if not isinstance(trials, float):
+        return trials
+    return None if math.isnan(trials) else int(trials) if trials.is_integer() else trials
+
+
+def _score(value: object, place: str, column: str, trials: object = None) -> float:
     score = value if type(value) is float else real(value)
     if score is not None and 0.0 <= score <= 1.0:  # not NaN
         return score
     where = f"{place}, column {column}"
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
-    raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
+    raise InvalidInput(
+        f"a score must lie in [0, 1], not {score:g}",
+        where=where,
+        hint=percentage(score, trials if type(trials) is int else None),
+    )
 
 
 def _count(value: object, place: str, column: str, least: int = 0) -> int:

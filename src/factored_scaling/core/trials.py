@@ -60,7 +60,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
-            hint = percentage(real(self.score) or 0.0)
+            hint = percentage(real(self.score) or 0.0, self.trials if type(self.trials) is int else None)
             raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}", hint=hint)
         if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
             raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")

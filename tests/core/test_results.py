@@ -242,6 +242,28 @@ def test_rows_of_a_data_frame() -> None:
         Results.from_rows([under("table", 0, 0.5) | {"trials": 10.5}])
 
 
+def test_overall_trials_that_replace_those_of_factors_are_a_warning() -> None:
+    full = {"camera": 30, "lighting": 30, "table": 20}
+    parts = [
+        {"demos": full, "factor": name, "score": score, "trials": 2} for name, score in (("camera", 0.5), ("table", 1))
+    ]
+
+    def warned(*rows: dict[str, Any], place: str = "run 2") -> tuple[str, ...]:
+        every = [*parts, *rows]
+        return curve_points(SPEC, Results.from_rows(every, places=[place] * len(every)))[1]
+
+    said = "has 6 trials without a factor and 4 with one: the paper's curves use those without a factor only"
+    assert warned({"demos": full, "score": 0.5, "trials": 6}) == (f"run 2 {said}",)
+    assert warned({"demos": full, "score": 0.5, "trials": 6}, place="row 3") == (f"the policy of row 3 {said}",)
+    assert warned({"demos": full, "score": 0.5, "trials": 4}) != ()  # as many, but others
+    assert warned({"demos": full, "score": 0.75, "trials": 4}) == ()  # their total
+    assert warned({"demos": full, "score": 0.5}) == ()
+    assert warned() == ()
+    less = {"demos": full | {"table": 0}, "trials": 3}
+    more = [{**less, "score": 0.5}, {**less, "score": 0.1, "factor": "table"}]
+    assert "4 with one, and so have 1 more: " in warned({"demos": full, "score": 0.5, "trials": 6}, *more)[0]
+
+
 def test_nominal_trials_are_refused_with_what_to_do() -> None:
     row = {"demos": {"camera_pose": 30}, "factor": "nominal", "score": 0.9}
     spec = StudySpec({"camera_pose": 30}, construction="one")

@@ -452,6 +452,18 @@ def test_what_a_study_exported_is_no_news_to_it(path: Path) -> None:
         assert study.results() == exported
 
 
+def test_trials_without_a_factor_beside_others_are_a_warning_wherever_curves_are(path: Path) -> None:
+    with Study.open(path) as study:
+        for run in study.ask(7):
+            study.tell(run.id, {"lighting": [1, 0], "table": [1, 1], "": [0] * 6} if run.id == 2 else [1, 0, 0])
+        said = "run 2 has 6 trials without a factor and 4 with one: the paper's curves use those without a factor only"
+        now = study.snapshot()
+        assert now.curves.warnings == (said,)
+        for strategy, fit in (("auto", None), ("auto", "power-law"), ("top", None), ("top", "response-model")):
+            assert said in now.recommend(20, strategy, fit).warnings
+        assert said in study.report(path.with_name("report.html"), 20).read_text().replace("&#39;", "'")
+
+
 def test_runs_outside_the_plan(path: Path) -> None:
     with Study.open(path) as study:
         run_id = study.add({"camera_pose": 1, "lighting": 2, "table": 3}, seed=7)

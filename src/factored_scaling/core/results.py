@@ -18,6 +18,7 @@ from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, su
 Conditions = frozenset[tuple[str, ...]]  # what was varied in trials
 # of results.csv; the general form has `demos:NAME` instead of the first two
 COLUMNS = ("combination", "n", "score", "trials", "seed", "factor")
+_ROUNDED = 0.005  # of scores in a file
 _KEYS = dict.fromkeys(("demos", *COLUMNS))
 
 
@@ -140,7 +141,7 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
         what = "policy lies" if unused == 1 else "policies lie"
         text = f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit"
         warnings = (*warnings, text)
-    return tuple(curves), warnings
+    return tuple(curves), (*warnings, *mixed_trials(spec, results))
 
 
 def _lacking(measured: Mapping[int, Conditions]) -> dict[int, Conditions]:
@@ -250,15 +251,40 @@ def _column(row: Row, column: str) -> str:
     return f"{row.place}, column {column}" if row.place else column
 
 
-def _policies(spec: StudySpec, results: Results) -> list[Policy]:
-    """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
+def mixed_trials(spec: StudySpec, results: Results) -> tuple[str, ...]:
+    """A warning where a policy has trials without a factor beside trials with one that they are not the total of."""
+    found = []
+    for rows in _by_policy(spec, results).values():
+        overall, others = [row for row in rows if not row.factor], [row for row in rows if row.factor]
+        if not overall or all(row.factor == (ALL_FACTORS,) for row in others):
+            continue
+        mean, count = _mean([(row.score, row.trials) for row in overall])
+        other_mean, other_count = _mean([(row.score, row.trials) for row in others])
+        total = count == other_count and abs(mean - other_mean) < _ROUNDED
+        if count is not None and other_count is not None and not total:
+            place = overall[0].place
+            name = place if place.startswith("run ") else f"the policy of {place}" if place else "a policy"
+            found.append(f"{name} has {count} trials without a factor and {other_count} with one")
+    if not found:
+        return ()
+    more = f", and so have {len(found) - 1} more" if len(found) > 1 else ""
+    return (f"{found[0]}{more}: the paper's curves use those without a factor only",)
+
+
+def _by_policy(spec: StudySpec, results: Results) -> dict[tuple[tuple[int, ...], int | None, int | None], list[Row]]:
+    """The rows of each policy: by demos, the combination it was reported under, and seed."""
     groups: dict[tuple[tuple[int, ...], int | None, int | None], list[Row]] = {}
     resolved = resolver(spec)
     for row in results.rows:
         demos, own = resolved(row)
         groups.setdefault((demos, own, row.seed), []).append(row)
+    return groups
+
+
+def _policies(spec: StudySpec, results: Results) -> list[Policy]:
+    """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
     policies = []
-    for (demos, own, seed), rows in groups.items():
+    for (demos, own, seed), rows in _by_policy(spec, results).items():
         overall = [row for row in rows if not row.factor]
         per_condition = any(row.factor not in ((), (ALL_FACTORS,)) for row in rows)
         if per_condition and not overall:

@@ -12,7 +12,7 @@ from factored_scaling.core.baselines import BASELINES, equal_tiers
 from factored_scaling.core.checks import named
 from factored_scaling.core.curves import Curve, Floats, Refits, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
-from factored_scaling.core.results import Results, curve_points
+from factored_scaling.core.results import Results, curve_points, mixed_trials
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import NotEnoughData, UnknownName
 from factored_scaling.model.estimate import Estimate
@@ -284,7 +284,8 @@ def recommend(
         if rule is None and strategy not in BASELINES and posterior is None:
             raise
     if posterior is not None and strategy == "auto":
-        warnings = ()  # which policies lie on no curve matters to the curves alone
+        # which policies lie on no curve matters to the curves alone
+        warnings = mixed_trials(spec, results) if reports else ()
         choice = posterior.choose(budget)
         spending, even = choice.spending, choice.is_equal
     else:

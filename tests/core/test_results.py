@@ -232,12 +232,12 @@ def test_a_number_of_successes_is_told_apart_from_a_percentage() -> None:
 
 def test_rows_of_a_data_frame() -> None:
     frame = pandas.DataFrame({"combination": "table", "n": [0, 30], "score": [0.2, 0.4], "trials": [10, None]})
-    rows = Results.from_rows(frame.to_dict("records")).rows  # type: ignore[arg-type]
+    rows = Results.from_rows(frame.to_dict("records")).rows
     assert [row.trials for row in rows] == [10, None]
     with pytest.raises(
         InvalidInput, match=r'row 1: expected a mapping, not .combination.; pass df\.to_dict\("records"\)'
     ):
-        Results.from_rows(frame)  # type: ignore[arg-type]
+        Results.from_rows(frame)
     with pytest.raises(InvalidInput, match=r"column trials: .* not 10\.5"):
         Results.from_rows([under("table", 0, 0.5) | {"trials": 10.5}])
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+from factored_scaling.core.checks import shown
 from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
@@ -133,6 +134,8 @@ class RunQueue:
         With `waits` the run becomes `trained` instead of `done`: people score it later. `policy` is as in `record`.
         """
         self._check_trials(trials)
+        if means:
+            self._check_means(means)
         token = self._tokens.get(run_id)
         new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
         self._tokens.pop(run_id, None)  # only now: a failed call may be repeated under the same lease
@@ -181,7 +184,17 @@ class RunQueue:
         if trials:
             spec = self.spec
             for trial in trials:
+                if not isinstance(trial, Trial):
+                    hint = "give each rollout as Trial(key, score), and a mean as Measurement(score)"
+                    raise InvalidInput(f"expected a Trial, not {shown(trial)}", hint=hint)
                 check_factors(trial.factor, spec)
+
+    def _check_means(self, means: Sequence[Measurement]) -> None:
+        spec = self.spec
+        for mean in means:
+            if not isinstance(mean, Measurement):
+                raise InvalidInput(f"expected a Measurement, not {shown(mean)}", hint="give each as Measurement(score)")
+            check_factors(mean.factor, spec)
 
     def _taken(self, row: WholeRun) -> Run:
         self._tokens[row.id] = row.lease_token

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import Backend, BackendRequest, backend_settings, make_backend, trains_in_process
+from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
@@ -92,6 +93,7 @@ def run_study(
         what = f"workers of executor {name!r} end with the command that started them"
         raise InvalidInput(what, where="detach", hint="use executor slurm or ray, or leave it out")
     checked = given if given is not None else check_backend(queue.spec, folder, settings)
+    _check_methods(checked)
     _check_episodes(queue, checked, retry_failed)
     if retry_failed:
         for run in queue.runs():
@@ -143,6 +145,17 @@ def check_backend(spec: StudySpec, folder: Path, settings: Mapping[str, Any] | N
         hint = "add `dataset:`, `trainer:` or `task: tabletop/pick-place`; or train it yourself and `fsc record` scores"
         raise InvalidInput("this study names no dataset, no trainer and no simulator task", where="trainer", hint=hint)
     return make_backend(BackendRequest(settings, spec.policy, spec.evaluation, spec.task, folder, factors=spec.names))
+
+
+def _check_methods(backend: Backend) -> None:
+    """Whatever is given as a backend trains and evaluates."""
+    if isinstance(backend, type):
+        what = f"expected an object, not the class {backend.__name__}"
+        raise InvalidInput(what, where="backend", hint=f"pass {backend.__name__}(…)")
+    for names in (("train",), ("evaluate", "evaluate_many")):
+        if not any(callable(getattr(backend, name, None)) for name in names):
+            hint = "a backend has train(run, folder, context) and evaluate(run, folder, context)"
+            raise InvalidInput(f"{shown(backend)} has no method {names[0]}", where="backend", hint=hint)
 
 
 def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> None:

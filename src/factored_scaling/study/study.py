@@ -258,6 +258,9 @@ class Study(RunQueue):
         if function is not None:
             if backend is not None:
                 raise InvalidInput("a function is a backend of its own; give one of the two", where="backend")
+            if not callable(function) or isinstance(function, type):
+                hint = "pass a backend as run(backend=…)"
+                raise InvalidInput(f"expected a function of a run, not {shown(function)}", where="function", hint=hint)
             backend = FunctionBackend(function, self.spec)
         file = self.store.file
         home = Path(folder) if folder is not None else file.parent if file is not None else Path.cwd()

@@ -27,6 +27,20 @@ def whole(value: object, where: str, *, least: int = 0, what: str = "", most: in
     return number
 
 
+_MADE_BY = {
+    "StudySpec": "`read_study(path)` reads a study.yaml",
+    "Results": "`Results.from_rows(rows)` takes rows, `read_results(path)` a results.csv",
+    "Dataset": "`Dataset.of_sizes(sizes)` makes one of counts",
+}
+
+
+def expect(value: object, kind: type, where: str) -> None:
+    """Refuse what is not a `kind`, and say where to get one."""
+    if not isinstance(value, kind):
+        what = f"expected a {kind.__name__}, not {shown(value)}"
+        raise InvalidInput(what, where=where, hint=_MADE_BY.get(kind.__name__, ""))
+
+
 def real(value: object) -> float | None:
     """`value` as a float where it is one number (numpy's too), else None; texts and bools are no numbers."""
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__") or getattr(value, "shape", ()) != ():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from factored_scaling.core.checks import shown
+from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
@@ -87,8 +87,8 @@ class RunQueue:
         No other worker gets them until the lease ends without a heartbeat. `stage="train"` limits this to runs that are
         not trained yet, `stage="evaluate"` to runs whose policy was trained and handed over.
         """
-        taken = []
-        for _ in range(count):
+        taken, lease_seconds = [], lease_length(lease_seconds)
+        for _ in range(whole(count, "count", what="the number of runs")):
             row = self.store.lease(self.id, worker or worker_name(), lease_seconds, stage=stage)
             if row is None:
                 break
@@ -99,7 +99,8 @@ class RunQueue:
         self, run_id: int, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
     ) -> Run:
         """Lease one particular run. `stage` is as in `ask`."""
-        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id, stage=stage)
+        run_id, seconds = _id_of(run_id), lease_length(lease_seconds)
+        row = self.store.lease(self.id, worker or worker_name(), seconds, run_id=run_id, stage=stage)
         if row is None:
             state = self.store.run(run_id).state
             hint = (
@@ -110,10 +111,11 @@ class RunQueue:
 
     def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
         """Extend the lease of a run to `lease_seconds` from now."""
-        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
+        self.store.heartbeat(run_id, self._token(run_id), lease_length(lease_seconds))
 
     def tell(self, run_id: int, outcome: Outcome, policy: str | None = None) -> Result | None:
         """Record the outcome of a run and finish it, with or without a lease. `policy` is as in `record`."""
+        run_id = _id_of(run_id)
         trials, means = read_outcome(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("the outcome has no scores", where=f"run {run_id}")
@@ -133,6 +135,7 @@ class RunQueue:
 
         With `waits` the run becomes `trained` instead of `done`: people score it later. `policy` is as in `record`.
         """
+        run_id = _id_of(run_id)
         self._check_trials(trials)
         if means:
             self._check_means(means)
@@ -147,6 +150,7 @@ class RunQueue:
         The worker that holds the lease may name the trained `policy`, by a digest of its weights or any other text.
         Trials of a policy with another name, from earlier attempts, are removed: a run has trials of one policy only.
         """
+        run_id = _id_of(run_id)
         self._check_trials(trials)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
 
@@ -201,9 +205,25 @@ class RunQueue:
         return Run(row.id, row.spec, row.demos, row.lease_token)
 
     def _token(self, run_id: int) -> int:
+        run_id = _id_of(run_id)
         if run_id not in self._tokens:
             raise LeaseLost(f"run {run_id} was not taken by this Study object", hint="call ask() or take() first")
         return self._tokens[run_id]
+
+
+def _id_of(run_id: object) -> int:
+    """The id of a run; whole runs are not ids."""
+    if isinstance(run_id, Run | RunRow):
+        raise InvalidInput("expected the id of a run, not the run", where=f"run {run_id.id}", hint="pass run.id")
+    return whole(run_id, "run", what="the id of a run")
+
+
+def lease_length(seconds: object) -> float:
+    """The length of a lease as a number of seconds."""
+    number = real(seconds)
+    if number is None or not 0 <= number < float("inf"):
+        raise InvalidInput(f"expected a number of seconds, not {shown(seconds)}", where="lease_seconds")
+    return number
 
 
 def worker_name() -> str:

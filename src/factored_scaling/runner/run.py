@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import Backend, BackendRequest, backend_settings, make_backend, trains_in_process
-from factored_scaling.core.checks import shown
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
 from factored_scaling.runner.options import WorkOptions
-from factored_scaling.runner.queue import RunQueue, listed, mixed_settings
+from factored_scaling.runner.queue import RunQueue, lease_length, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
 MIXED = "curves may mix runs that are not comparable"
@@ -78,6 +78,10 @@ def run_study(
         if on_event is not None:
             on_event(event)
 
+    workers = None if workers is None else whole(workers, "workers", least=1, what="the number of workers")
+    together = None if together is None else whole(together, "together", least=1, what="the number of runs")
+    attempts = whole(attempts, "attempts", least=1, what="the number of attempts")
+    lease_seconds = lease_length(lease_seconds)
     given, settings = None, dict[str, Any]()
     if backend is None:
         settings = backend_settings(queue.spec)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factored_scaling.core.checks import shown, whole
+from factored_scaling.core.checks import expect, shown, whole
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode, check_counts, numbered_episodes
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
@@ -24,6 +23,7 @@ from factored_scaling.runner.outcomes import Outcome, check_factors
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
 from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
+from factored_scaling.study.arguments import as_mapping, check_address, check_training_set, episodes_of
 from factored_scaling.study.display import describe, differences, study_html, to_frame
 from factored_scaling.study.observations import by_training_set, matching_run, means_of, measured, new_only
 from factored_scaling.study.proxy import proxy_results
@@ -55,6 +55,10 @@ class Study(RunQueue):
 
         Killed at any instant, this leaves no study or a complete one. StudyExists when the name is taken.
         """
+        expect(spec, StudySpec, "spec")
+        if dataset is not None:
+            expect(dataset, Dataset, "dataset")
+        check_address(address)
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         check_counts(spec, data)
         runs = plan(spec, data) if planned else ()
@@ -64,6 +68,9 @@ class Study(RunQueue):
     @classmethod
     def open(cls, address: str | Path, name: str | None = None, settings: StudySpec | None = None) -> Study:
         """Open a study. `settings`, usually a study.yaml, may change how curves are built, not what was collected."""
+        if settings is not None:
+            expect(settings, StudySpec, "settings")
+        check_address(address)
         store = Store.open(address, create=False)
         try:
             rows = store.studies()
@@ -91,6 +98,7 @@ class Study(RunQueue):
 
         A script that runs again continues. InvalidInput where the study began with another spec or dataset.
         """
+        expect(spec, StudySpec, "spec")
         try:
             study = cls.open(address, spec.name)
         except StudyMissing:
@@ -182,16 +190,7 @@ class Study(RunQueue):
     def add_training_set(self, episodes: Sequence[str], seed: int = 0) -> int:
         """Add one run on exactly these episodes; returns its id."""
         spec, home = self.spec, {episode.id: episode.factor for episode in self.dataset.episodes}
-        if isinstance(episodes, str) or not isinstance(episodes, Sequence):
-            raise InvalidInput(f"expected a list of episode ids, not {shown(episodes)}", where="episodes")
-        unknown = [id_ for id_ in episodes if not isinstance(id_, str) or id_ not in home]
-        if unknown:
-            raise InvalidInput(f"episode {shown(unknown[0])} is not in the dataset ({len(unknown)} unknown)")
-        if not episodes:
-            raise InvalidInput("no episodes", where="episodes", hint="name those to train on")
-        twice = [id_ for id_, times in Counter(episodes).items() if times > 1]
-        if twice:
-            raise InvalidInput(f"episode {twice[0]!r} is listed twice", where="episodes", hint="name each once")
+        check_training_set(episodes, home)
         counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
         run = run_on(spec, episodes, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
@@ -313,6 +312,7 @@ class Study(RunQueue):
         is) counts once, and so does one that is stored already, as a score or as trials with that mean. An error
         imports nothing. Returns the number of new scores.
         """
+        expect(results, Results, "results")
         round_ = self.round
         measurements = measured(self._spec_in(round_), round_.dataset, results, source)
 
@@ -399,9 +399,9 @@ class Study(RunQueue):
         """Store the weights that Re-Mix learned over its domains."""
         self.store.put_document(self.id, REMIX, "weights", {"weights": dict(weights), "domains": list(domains)})
 
-    def save_recommendation(self, recommendation: Mapping[str, Any]) -> None:
-        """Store a recommendation (its `to_mapping()`) as the one of this round."""
-        self.store.put_document(self.id, RECOMMENDATION, "latest", dict(recommendation))
+    def save_recommendation(self, recommendation: Recommendation | Mapping[str, Any]) -> None:
+        """Store a recommendation, or its `to_mapping()`, as the one of this round."""
+        self.store.put_document(self.id, RECOMMENDATION, "latest", as_mapping(recommendation))
 
     def saved_recommendation(self) -> dict[str, Any] | None:
         """The recommendation that was last saved in this round, as a mapping; None where there is none."""
@@ -412,18 +412,20 @@ class Study(RunQueue):
     def extend(
         self,
         collected: Mapping[str, int] | Iterable[Episode],
-        recommendation: Mapping[str, Any] | None = None,
+        recommendation: Recommendation | Mapping[str, Any] | None = None,
         planned: bool = True,
     ) -> RoundRow:
         """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
 
-        `recommendation` is the one that was followed; it is stored with the round. Counts under "nominal" are demos
-        that vary nothing. The new round's policies become pending runs unless not `planned`.
+        `recommendation`, or its `to_mapping()`, is the one that was followed; it is stored with the round. Counts under
+        "nominal" are demos that vary nothing. The new round's policies become pending runs unless not `planned`.
         """
+        followed = None if recommendation is None else as_mapping(recommendation)
         current, spec = self.round, self.spec
-        episodes = (
-            numbered_episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
-        )
+        if isinstance(collected, Mapping):
+            episodes = numbered_episodes(collected, current.dataset, spec)
+        else:
+            episodes = episodes_of(collected)
         if not episodes:
             raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
         for episode in episodes:
@@ -432,7 +434,7 @@ class Study(RunQueue):
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
         # an explicit index: where another process added a round in between, this fails and loses nothing
-        data, followed = current.dataset.extended(episodes), dict(recommendation) if recommendation else None
+        data = current.dataset.extended(episodes)
         runs = plan(grown, data) if planned else ()
         self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
         return self.round

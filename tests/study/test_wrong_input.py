@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,21 @@ def test_what_a_study_is_given_wrongly(study: Study, call: Call, message: str) -
     assert study.saved_recommendation() is None
     assert [(run.id, run.state, run.trials) for run in study.runs() if run.state != "running"] in (before, before[1:])
     assert not Path(":memory:").exists()
+
+
+def test_a_study_is_opened_by_its_database(tmp_path: Path) -> None:
+    folder = tmp_path / "cups"
+    folder.mkdir()
+    (folder / "study.yaml").write_text("factors: {cam: 6}\n")
+    for given, what in ((folder, "is a folder"), (folder / "study.yaml", "is a study's settings")):
+        said = f"{given}: {what}, not a study's database; give the study's .db file"
+        for call in (Study.open, lambda path: Study.create(SPEC, path), lambda path: Study.load_or_create(SPEC, path)):
+            with pytest.raises(InvalidInput, match=f"^{re.escape(said)}$"):
+                call(str(given))
+    Study.create(SPEC, folder / "study.db").close()
+    for given in (folder, folder / "study.yaml"):
+        with pytest.raises(InvalidInput, match=f"; give {re.escape(str(folder / 'study.db'))}$"):
+            Study.open(given)
 
 
 @pytest.mark.parametrize(

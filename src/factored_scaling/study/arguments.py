@@ -50,8 +50,16 @@ def episodes_of(collected: object) -> tuple[Episode, ...]:
 
 
 def check_address(address: object) -> None:
-    """Refuse what is no path and no database URL."""
+    """Refuse what is no database file and no database URL, and name the file in a study's folder."""
     if not isinstance(address, str | Path):
         raise InvalidInput(f"expected a path or a database URL, not {shown(address)}", where="address")
     if str(address) == ":memory:":
         raise InvalidInput("a database in memory is not saved", where="address", hint="give a file, such as study.db")
+    if "://" in str(address):
+        return
+    path = Path(address).expanduser()
+    if path.is_dir() or (path.suffix in (".yaml", ".yml") and path.exists()):
+        record = (path if path.is_dir() else path.parent) / "study.db"
+        what = "is a folder" if path.is_dir() else "is a study's settings"
+        hint = f"give {record}" if record.exists() else "give the study's .db file"
+        raise InvalidInput(f"{what}, not a study's database", where=str(path), hint=hint)

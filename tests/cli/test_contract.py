@@ -167,6 +167,17 @@ def test_repeats_of_one_policy_stay_repeats(fsc: Fsc, study: Path) -> None:
     assert parsed(fsc("recommend", study, *args)) == direct
 
 
+def test_rows_that_equal_those_of_another_file_are_told(fsc: Fsc, study: Path) -> None:
+    header, first, *_ = (study / "results.csv").read_text().splitlines()
+    assert fsc("import", study, study / "results.csv").returncode == 0
+    (study / "day2.csv").write_text(f"{header}\n{first}\n")
+    answer = fsc("import", study, study / "day2.csv")
+    assert answer.stdout == "0 new scores in 1 row\n"
+    said = "1 row is stored already and was not added (day2.csv:1); if it is a new measurement, give another seed\n"
+    assert answer.stderr == said
+    assert fsc("import", study, study / "results.csv").stderr == ""
+
+
 def test_an_import_that_contradicts_the_record_changes_nothing(fsc: Fsc, study: Path) -> None:
     text = (study / "results.csv").read_text()
     half = [line for line in text.splitlines() if not line.startswith("camera_pose+distractor,20")]

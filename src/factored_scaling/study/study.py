@@ -25,7 +25,14 @@ from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
 from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
 from factored_scaling.study.arguments import as_mapping, check_address, check_training_set, episodes_of
 from factored_scaling.study.display import describe, differences, study_html, to_frame
-from factored_scaling.study.observations import by_training_set, matching_run, means_of, measured, new_only
+from factored_scaling.study.observations import (
+    by_training_set,
+    known_already,
+    matching_run,
+    means_of,
+    measured,
+    new_only,
+)
 from factored_scaling.study.proxy import proxy_results
 from factored_scaling.study.snapshot import Record, Snapshot
 
@@ -310,11 +317,18 @@ class Study(RunQueue):
 
         Rows without a seed belong to seed 0. A score that is listed under several curves (as the full-data policy often
         is) counts once, and so does one that is stored already, as a score or as trials with that mean. An error
-        imports nothing. Returns the number of new scores.
+        imports nothing. Returns the number of new scores. A row that equals a score from another source is logged.
         """
+        new, known = self.take_in(results, source)
+        if known:
+            log.warning(known_already(known))
+        return new
+
+    def take_in(self, results: Results, source: str) -> tuple[int, list[str]]:
+        """`import_results`, and the places of rows that equal a score from another source and were not added."""
         expect(results, Results, "results")
         round_ = self.round
-        measurements = measured(self._spec_in(round_), round_.dataset, results, source)
+        measurements, known = measured(self._spec_in(round_), round_.dataset, results, source), list[str]()
 
         def match(
             runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
@@ -325,10 +339,12 @@ class Study(RunQueue):
                 group = candidates(run)
                 chosen = matching_run(run, means, group, stored)
                 own = stored[chosen.id] if isinstance(chosen, RunRow) else []
-                found.append((chosen, new_only(means, own, [mean for row in group for mean in stored[row.id]])))
+                new, same = new_only(means, own, [mean for row in group for mean in stored[row.id]])
+                found.append((chosen, new))
+                known.extend(same)
             return found
 
-        return self.store.import_means(self.id, round_.index, match)
+        return self.store.import_means(self.id, round_.index, match), known
 
     def snapshot(self, partial: bool = False, proxy: int | None = None) -> Snapshot:
         """The study at this moment, read in one transaction; recommendations and reports are computed from it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, say, with_interval
+from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, quoted, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.cli.workers import STATES, count_states, failures, watch, work_lines
 from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
@@ -191,7 +191,7 @@ def extend_command(
             return
         if opened.spec.dataset is not None:
             # counts would become episodes that no dataset has, and a round cannot be taken back
-            hint = f"label the recordings and give them: `fsc extend {study} --dataset PATH`"
+            hint = f"label the recordings and give them: `fsc extend {quoted(study)} --dataset PATH`"
             raise InvalidInput("the study is trained on episodes of a dataset, which numbers do not name", hint=hint)
         if ticked or episodes is not None:
             advice = advice or listed_in_round(opened)
@@ -201,7 +201,7 @@ def extend_command(
         elif as_recommended and advice is not None and "episodes" in advice:
             new = NewEpisodes.of_pool(advice["episodes"])
         elif named(opened):
-            hint = f"list the new ones: `fsc extend {study} --episodes CSV`"
+            hint = f"list the new ones: `fsc extend {quoted(study)} --episodes CSV`"
             raise InvalidInput("the study's demonstrations have names, which numbers do not give", hint=hint)
         counts = new.counts if new is not None else _counted(opened, collected, ticked, advice)
         before = opened.round.index
@@ -217,7 +217,7 @@ def extend_command(
             say(f"{new.known} episodes of {episodes} are in the study already")
         if advice and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
             say("what was collected differs from the recommendation; the next fit uses what was collected")
-        _say_next(opened, study, f"--episodes {episodes}", compare)
+        _say_next(opened, study, f"--episodes {quoted(episodes)}", compare)
 
 
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, advice: dict[str, Any] | None) -> dict[str, int]:
@@ -252,7 +252,7 @@ def _extend_from(
         if not found.episodes:
             for sentence in found.sentences():
                 say(f"• {sentence}", err=True)
-            hint = f"`fsc label {root}` shows what is labelled"
+            hint = f"`fsc label {quoted(root)}` shows what is labelled"
             raise NotEnoughData("no labelled episode is new to the study", where=str(root), hint=hint)
         opened.extend(found.episodes, advice)
     if as_json:
@@ -268,18 +268,18 @@ def _extend_from(
     if elsewhere and not found.gone:  # with some gone, a sentence above says that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
         say(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
-    _say_next(opened, study, f"--dataset {root}", compare)
+    _say_next(opened, study, f"--dataset {quoted(root)}", compare)
 
 
 def _say_next(opened: Study, study: str, option: str, compare: bool) -> None:
     """Say how many policies the new round has to train, and what earlier rounds left undone."""
     if compare:
-        say(f"nothing was changed; `fsc extend {study} {option}` continues with these episodes")
+        say(f"nothing was changed; `fsc extend {quoted(study)} {option}` continues with these episodes")
         return
     pending = [run for run in opened.runs() if run.state == "pending"]
     before = sum(opened.round.index not in run.rounds for run in pending)
     after = f", after them {before} that earlier rounds left" if before else ""
-    say(f"{len(pending) - before} policies to train{after}; `fsc runs {study}` lists them")
+    say(f"{len(pending) - before} policies to train{after}; `fsc runs {quoted(study)}` lists them")
 
 
 def _listed(opened: Study) -> dict[int, Listed]:

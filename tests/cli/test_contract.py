@@ -58,7 +58,11 @@ def test_plan_json(fsc: Fsc, study: Path) -> None:
 def test_plan_says_what_the_regret_means_and_where_it_comes_from(fsc: Fsc, study: Path, tmp_path: Path) -> None:
     said = fsc("plan", study).stdout
     assert "Regret: 0 = optimal allocation, 1 = no improvement." in said
+    few = "With so few factors an equal split is expected to do about as well: measuring pays with more factors"
+    assert few in said
     assert "emulated studies with 5 and 8 factors (4 count as 5 with as many policies per curve), ±0.0" in said
+    (tmp_path / "study.yaml").write_text(f"factors: {{{', '.join(f'f{n}: 30' for n in range(8))}}}")
+    assert few not in fsc("plan", tmp_path / "study.yaml").stdout
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 30}")
     assert "egret" not in fsc("plan", tmp_path / "study.yaml").stdout  # nothing to split
 

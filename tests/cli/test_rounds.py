@@ -385,7 +385,7 @@ class TestNamesOfOnesOwn:
         refused(fsc("extend", study, "--episodes", table), "new.csv: row 1", "did you mean lighting?")
         table.write_text("episode,factor\nlighting_0.npz,camera_pose\n")
         refused(fsc("extend", study, "--episodes", table), "row 1", "varied lighting before, not camera_pose")
-        refused(fsc("extend", study, "--episodes", table, "--as-recommended"), "say what was collected")
+        refused(fsc("extend", study, "--episodes", table, "--as-recommended"), "give one of --collected")
         table.write_text("episode,factor\nstill.npz,\n")
         other = demos.parent / "other"
         refused(fsc("init", other, "--episodes", table), "no episode varies a factor")

@@ -176,10 +176,13 @@ def extend_command(
     from factored_scaling.cli.episodes import NewEpisodes, named
     from factored_scaling.scoring.sheets import listed_in_round
 
-    if bool(collected) + ticked + as_recommended + (dataset is not None) + (episodes is not None) != 1:
+    ways = bool(collected) + ticked + as_recommended + (dataset is not None) + (episodes is not None)
+    if ways != 1:
         hint = (
             "--collected FACTOR=DEMOS (once per factor), --ticked, --as-recommended, --episodes CSV or --dataset PATH"
         )
+        if ways > 1:
+            raise InvalidInput("several ways to say what was collected", hint=f"give one of {hint}")
         raise InvalidInput("say what was collected", hint=hint)
     if compare and dataset is None and episodes is None:
         hint = "give --dataset PATH or --episodes CSV"

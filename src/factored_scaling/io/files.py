@@ -196,6 +196,8 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        if "'\\t'" in str(error.problem):
+            raise InvalidInput("a tab, which YAML does not take here", where=where, hint="indent with spaces") from None
         raise InvalidInput(f"not valid YAML ({error.problem})", where=where) from None
     except RecursionError:
         raise InvalidInput("not valid YAML (nested too deep)", where=str(path)) from None

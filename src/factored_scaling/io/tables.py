@@ -44,6 +44,9 @@ def check_columns(
     names = (*known, *(f"{prefix}NAME" for prefix in prefixes))
     for number, column in enumerate(header, start=1):
         where = f"{place}, column {number}"
+        if not column:
+            hint = "remove the last comma of every line" if number == len(header) else "name it or remove it"
+            raise InvalidInput("empty column name", where=where, hint=hint)
         separators = ";" in column or "\t" in column  # factor names cannot have them
         if separators or not (column in known or (column.startswith(prefixes) and column not in prefixes)):
             hint = "separate the columns by commas" if separators else suggest(column, names)

@@ -102,7 +102,8 @@ def test_a_recommendation_is_saved_and_followed_as_it_is(study: Study) -> None:
     study.save_recommendation(answer)
     assert study.saved_recommendation() == answer.to_mapping()
     assert study.extend(answer.allocation, answer).recommendation == answer.to_mapping()
-    assert study.extend({"cam": 1}, answer.to_mapping()).recommendation == answer.to_mapping()
+    one: Any = np.int64(1)
+    assert study.extend({"cam": one}, answer.to_mapping()).recommendation == answer.to_mapping()
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,9 @@ def test_a_recommendation_is_saved_and_followed_as_it_is(study: Study) -> None:
         (lambda study: study.tell(1, {"cam+cam": [1]}), "a factor is named twice in 'cam+cam'"),
         (lambda study: study.record(1, [Trial("a", 1, ("*", "cam"))]), "* stands alone, not in '*+cam'"),
         (lambda study: study.record(1, [0.5]), "expected a Trial, not 0.5; give each rollout as"),
+        (lambda study: study.record(1, Trial("a", 1)), "expected a list of Trials, not Trial(key='a', score=1.0, "),
+        (lambda study: study.extend({"cam": 1.5}), "cam: the number of demos must be a whole number of at least 0"),
+        (lambda study: study.extend({"cam": 10**7}), "cam: the number of demos must be at most 1000000"),
         (lambda study: study.ask("2"), "count: the number of runs must be a whole number of at least 0, not '2'"),
         (lambda study: study.ask(-1), "the number of runs must be a whole number of at least 0, not -1"),
         (lambda study: study.ask(lease_seconds="1h"), "lease_seconds: expected a number of seconds, not '1h'"),

@@ -85,11 +85,8 @@ def numbered_episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySp
         factor = None if name == "nominal" else name
         if factor is not None and factor not in spec.names:
             raise UnknownFactor(name, spec.names)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
-            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
-            raise InvalidInput(what, where=name)
         index = dataset.count(factor)
-        for _ in range(count):
+        for _ in range(whole(count, name, what="the number of demos", most=MOST_COLLECTED)):
             while f"{name}/{index}" in taken:
                 index += 1
             taken.add(f"{name}/{index}")

@@ -185,6 +185,8 @@ class RunQueue:
         return None if found is None else found["mode"]
 
     def _check_trials(self, trials: Sequence[Trial]) -> None:
+        if not isinstance(trials, Sequence) or isinstance(trials, str | bytes):
+            raise InvalidInput(f"expected a list of Trials, not {shown(trials)}", hint="give even one as [trial]")
         if trials:
             spec = self.spec
             for trial in trials:

@@ -41,6 +41,7 @@ EXPORTED = [
     "Factor",
     "FscError",
     "InvalidInput",
+    "Measurement",
     "Posterior",
     "Recommendation",
     "Result",

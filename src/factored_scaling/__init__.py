@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from factored_scaling.core.design import RunSpec, plan
     from factored_scaling.core.results import Results
     from factored_scaling.core.spec import Combination, Factor, StudySpec
-    from factored_scaling.core.trials import Result, Trial
+    from factored_scaling.core.trials import Measurement, Result, Trial
     from factored_scaling.errors import FscError, InvalidInput
     from factored_scaling.io.files import read_results, read_study
     from factored_scaling.model.estimate import Estimate
@@ -44,6 +44,7 @@ _HOMES = {
     "Factor": "core.spec",
     "FscError": "errors",
     "InvalidInput": "errors",
+    "Measurement": "core.trials",
     "Posterior": "model.posterior",
     "Recommendation": "model.recommend",
     "Result": "core.trials",
@@ -74,6 +75,7 @@ __all__ = [
     "Factor",
     "FscError",
     "InvalidInput",
+    "Measurement",
     "Posterior",
     "Recommendation",
     "Result",

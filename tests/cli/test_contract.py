@@ -58,7 +58,11 @@ def test_plan_json(fsc: Fsc, study: Path) -> None:
 def test_plan_says_what_the_regret_means_and_where_it_comes_from(fsc: Fsc, study: Path, tmp_path: Path) -> None:
     said = fsc("plan", study).stdout
     assert "Regret: 0 = optimal allocation, 1 = no improvement." in said
+    few = "With so few factors an equal split is expected to do about as well: measuring pays with more factors"
+    assert few in said
     assert "emulated studies with 5 and 8 factors (4 count as 5 with as many policies per curve), ±0.0" in said
+    (tmp_path / "study.yaml").write_text(f"factors: {{{', '.join(f'f{n}: 30' for n in range(8))}}}")
+    assert few not in fsc("plan", tmp_path / "study.yaml").stdout
     (tmp_path / "study.yaml").write_text("factors: {camera_pose: 30}")
     assert "egret" not in fsc("plan", tmp_path / "study.yaml").stdout  # nothing to split
 
@@ -165,6 +169,17 @@ def test_repeats_of_one_policy_stay_repeats(fsc: Fsc, study: Path) -> None:
     assert fsc("import", study, study / "results.csv").stdout == "8 new scores in 9 rows\n"
     assert fsc("import", study, study / "results.csv").stdout == "0 new scores in 9 rows\n"
     assert parsed(fsc("recommend", study, *args)) == direct
+
+
+def test_rows_that_equal_those_of_another_file_are_told(fsc: Fsc, study: Path) -> None:
+    header, first, *_ = (study / "results.csv").read_text().splitlines()
+    assert fsc("import", study, study / "results.csv").returncode == 0
+    (study / "day2.csv").write_text(f"{header}\n{first}\n")
+    answer = fsc("import", study, study / "day2.csv")
+    assert answer.stdout == "0 new scores in 1 row\n"
+    said = "1 row is stored already and was not added (day2.csv:1); if it is a new measurement, give another seed\n"
+    assert answer.stderr == said
+    assert fsc("import", study, study / "results.csv").stderr == ""
 
 
 def test_an_import_that_contradicts_the_record_changes_nothing(fsc: Fsc, study: Path) -> None:

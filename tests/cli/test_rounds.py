@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +72,13 @@ def test_keys_make_telling_twice_harmless(fsc: Fsc, study: Path) -> None:
         (["99", "1"], "no run '99'"),
         (["first", "1"], "no run 'first'"),
         (["1", "1.5"], "score 1: a score must lie in [0, 1], not 1.5"),
-        (["1", "80"], "not 80; write 80% as 0.8"),
-        (["1", "1", "nan"], "score 2: a score must lie in [0, 1], not nan"),
-        (["1", "inf"], "not inf"),
+        (["1", "5"], "not 5; give one number from 0 to 1 per trial, such as 1 0 1 or 0.8"),
+        (["1", "1", "nan"], "score 2: expected a number in [0, 1], not 'nan'; give one number"),
+        (["1", "inf"], "not 'inf'"),
+        (["1", "60%"], "score 1: expected a number in [0, 1], not '60%'; give one number from 0 to 1 per trial"),
+        (["1", "3/5"], "not '3/5'; give one number"),
         (["1", "half"], "half"),
+        (["1", "-1"], "score 1: a score must lie in [0, 1], not -1"),
         (["1"], "no scores"),
         (["1", "--done"], "has no trials yet"),
         (["1", "1", "--factor", "lightning"], "did you mean lighting?"),
@@ -89,6 +94,30 @@ def test_record_refuses(args: list[str], said: str, fsc: Fsc, study: Path) -> No
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer
     assert said in answer.stderr
     assert all(run["trials"] == 0 and run["state"] == "pending" for run in runs(fsc, study))
+
+
+def suggested(text: str) -> list[list[str]]:
+    """The arguments of every `fsc …` in a message, as a shell would read them."""
+    return [shlex.split(command)[1:] for command in re.findall("`(fsc [^`]+)`", text)]
+
+
+def test_commands_that_are_suggested_can_be_copied(fsc: Fsc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (plan,) = suggested(done(fsc("init", "my study/cups 2", "--factor", "camera=6", "--factor", "light=6")))
+    assert plan == ["plan", "my study/cups 2"]
+    assert "policies" in done(fsc(*plan))
+    Path("my study/results.csv").write_text(
+        "demos:camera,demos:light,score,trials\n6,6,0.6,50\n0,6,0.2,50\n6,0,0.4,50\n3,6,0.5,50\n6,3,0.5,50\n"
+    )
+    Path("my study/study.yaml").write_text(Path("my study/cups 2/study.yaml").read_text())
+    saved = ("recommend", "my study/study.yaml", "my study/results.csv", "--budget", "10", "--save")
+    answer = fsc(*saved)
+    assert f"wrote {Path('my study/study.db')}\n" in answer.stderr, answer
+    (extend,) = suggested(answer.stderr)
+    assert extend == ["extend", "my study/study.yaml", "--as-recommended"]
+    assert "wrote" not in fsc(*saved).stderr
+    (runs,) = suggested(done(fsc(*extend)))
+    assert "round 1" in done(fsc(*runs))
 
 
 def test_a_digest_must_name_one_run(fsc: Fsc, study: Path) -> None:
@@ -184,8 +213,8 @@ def test_saving_says_what_comes_next(fsc: Fsc, study: Path) -> None:
     scores = study / "results.csv"
     said = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save")
     assert (
-        said.stderr
-        == f"saved as the allocation of this round; next: `fsc extend {study} --as-recommended` when it is collected\n"
+        said.stderr == f"wrote {study / 'study.db'}\n"
+        f"saved as the allocation of this round; next: `fsc extend {study} --as-recommended` when it is collected\n"
     )
     assert "extend" not in fsc("recommend", study, scores, "--budget", "20", "--strategy", "top").stderr
     quiet = fsc("recommend", study, scores, "--budget", "20", "--strategy", "top", "--save", "--json")
@@ -356,7 +385,7 @@ class TestNamesOfOnesOwn:
         refused(fsc("extend", study, "--episodes", table), "new.csv: row 1", "did you mean lighting?")
         table.write_text("episode,factor\nlighting_0.npz,camera_pose\n")
         refused(fsc("extend", study, "--episodes", table), "row 1", "varied lighting before, not camera_pose")
-        refused(fsc("extend", study, "--episodes", table, "--as-recommended"), "say what was collected")
+        refused(fsc("extend", study, "--episodes", table, "--as-recommended"), "give one of --collected")
         table.write_text("episode,factor\nstill.npz,\n")
         other = demos.parent / "other"
         refused(fsc("init", other, "--episodes", table), "no episode varies a factor")

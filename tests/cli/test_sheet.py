@@ -206,7 +206,7 @@ def test_a_saved_recommendation_is_listed(fsc: Any, study: Path) -> None:
         (["sheet", "evaluate", "LAB", "--out", "sheet.pdf"], "none of .html, .csv and .json"),
         (["sheet", "import", "LAB", "nowhere.csv"], "nowhere.csv: no such file"),
         (["sheet", "undo", "LAB", "ABCD"], "'ABCD' is no code"),
-        (["extend", "LAB", "--ticked", "--as-recommended"], "say what was collected"),
+        (["extend", "LAB", "--ticked", "--as-recommended"], "give one of --collected"),
     ],
 )
 def test_mistakes_are_one_line(fsc: Any, lab: Path, arguments: list[str], message: str) -> None:

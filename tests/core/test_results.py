@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from factored_scaling import InvalidInput, Results, StudySpec
@@ -167,7 +168,7 @@ BAD_ROWS: list[tuple[Any, str]] = [
     ({**GOOD, "n": 10**5000}, "row 2, column n"),
     ({**GOOD, "trials": 0}, "row 2, column trials: expected a whole number of at least 1, not 0"),
     ({**GOOD, "trials": 2.5}, "row 2, column trials"),
-    ({**GOOD, "trials": math.nan}, "row 2, column trials"),
+    ({**GOOD, "trials": math.inf}, "row 2, column trials"),
     ({**GOOD, "trials": 10**400}, "row 2, column trials"),
     ({**GOOD, "seed": -1}, "row 2, column seed"),
     ({**GOOD, "seed": "a"}, "row 2, column seed"),
@@ -216,6 +217,51 @@ def test_a_score_in_percent_is_told_apart_from_one_that_is_wrong() -> None:
     for score, said in ((45.0, r"not 45; write 45% as 0\.45$"), (450.0, "not 450$"), (-0.2, r"not -0\.2$")):
         with pytest.raises(InvalidInput, match=said):
             Results.from_rows([under("table", 0, score)])
+
+
+def test_a_number_of_successes_is_told_apart_from_a_percentage() -> None:
+    for score, trials, said in (
+        (7, 20, r"not 7; if 7 of 20 succeeded, write 0\.35$"),
+        (150, 600, r"not 150; if 150 of 600 succeeded, write 0\.25$"),
+        (45, 20, r"not 45; write 45% as 0\.45$"),
+        (7.5, 20, r"not 7\.5; write 7\.5% as 0\.075$"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            Results.from_rows([under("table", 0, score) | {"trials": trials}])
+
+
+def test_rows_of_a_data_frame() -> None:
+    frame = pandas.DataFrame({"combination": "table", "n": [0, 30], "score": [0.2, 0.4], "trials": [10, None]})
+    rows = Results.from_rows(frame.to_dict("records")).rows
+    assert [row.trials for row in rows] == [10, None]
+    with pytest.raises(
+        InvalidInput, match=r'row 1: expected a mapping, not .combination.; pass df\.to_dict\("records"\)'
+    ):
+        Results.from_rows(frame)
+    with pytest.raises(InvalidInput, match=r"column trials: .* not 10\.5"):
+        Results.from_rows([under("table", 0, 0.5) | {"trials": 10.5}])
+
+
+def test_overall_trials_that_replace_those_of_factors_are_a_warning() -> None:
+    full = {"camera": 30, "lighting": 30, "table": 20}
+    parts = [
+        {"demos": full, "factor": name, "score": score, "trials": 2} for name, score in (("camera", 0.5), ("table", 1))
+    ]
+
+    def warned(*rows: dict[str, Any], place: str = "run 2") -> tuple[str, ...]:
+        every = [*parts, *rows]
+        return curve_points(SPEC, Results.from_rows(every, places=[place] * len(every)))[1]
+
+    said = "has 6 trials without a factor and 4 with one: the paper's curves use those without a factor only"
+    assert warned({"demos": full, "score": 0.5, "trials": 6}) == (f"run 2 {said}",)
+    assert warned({"demos": full, "score": 0.5, "trials": 6}, place="row 3") == (f"the policy of row 3 {said}",)
+    assert warned({"demos": full, "score": 0.5, "trials": 4}) != ()  # as many, but others
+    assert warned({"demos": full, "score": 0.75, "trials": 4}) == ()  # their total
+    assert warned({"demos": full, "score": 0.5}) == ()
+    assert warned() == ()
+    less = {"demos": full | {"table": 0}, "trials": 3}
+    more = [{**less, "score": 0.5}, {**less, "score": 0.1, "factor": "table"}]
+    assert "4 with one, and so have 1 more: " in warned({"demos": full, "score": 0.5, "trials": 6}, *more)[0]
 
 
 def test_nominal_trials_are_refused_with_what_to_do() -> None:

@@ -279,6 +279,11 @@ def test_a_spreadsheet_with_other_separators_is_told_so(tmp_path: Path, mark: st
             read_results(path, spec)
 
 
+def test_trials_as_pandas_writes_them_where_some_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("combination,n,score,trials\ncamera,0,0.5,20.0\ncamera,3,0.5,\n")
+    assert [row.trials for row in read_results(tmp_path / "results.csv").rows] == [20, None]
+
+
 def test_paths_may_be_texts_and_results_need_no_study(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(YAML)
     (tmp_path / "results.csv").write_text(CSV)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import multiprocessing
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from factored_scaling import Backend, Context, RunSpec, Study, StudySpec, Trial
+from factored_scaling import Backend, Context, Measurement, RunSpec, Study, StudySpec, Trial
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, RunProgress, Started, Warned
 from factored_scaling.study import Run
@@ -127,6 +129,72 @@ def test_a_backend_object_and_its_name_give_the_same(tmp_path: Path) -> None:
             assert any(isinstance(event, RunProgress) and event.note == "training" for event in events)
     assert means[0] == means[1]
     assert None not in means[0]
+
+
+class Measures(OwnBackend):
+    """Yields what it was made with."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterator[Any]:
+        yield from self.items
+
+
+def test_a_backend_may_yield_means(study: Study) -> None:
+    half, many = cast(Any, np.float32(0.5)), cast(Any, np.int64(20))
+    means = [Measurement(half, many, ("lighting",)), Measurement(0.25, factor=("camera_pose",))]
+    study.run(backend=Measures(*means))
+    rows = {(row.factor, row.score, row.trials) for row in study.results().rows}
+    assert rows == {(("lighting",), 0.5, 20), (("camera_pose",), 0.25, None)}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (0.5, "expected a Trial, not 0.5; give each rollout as Trial(key, score), and a mean as Measurement(score)"),
+        ([0.5], "expected a Trial, not [0.5]; give each"),
+        (Measurement(0.5, None, ("light",)), "unknown factor 'light'; did you mean lighting?"),
+    ],
+)
+def test_what_is_neither_trial_nor_mean_says_so(study: Study, item: Any, message: str) -> None:
+    with pytest.raises(RunFailed, match=f"the first: {re.escape(message)}"):
+        study.run(backend=Measures(item))
+
+
+class Returns(OwnBackend):
+    def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Any:
+        return 0.5
+
+
+def test_an_evaluation_that_returns_a_score_says_what_to_yield(study: Study) -> None:
+    with pytest.raises(RunFailed, match=r"evaluate must yield Trials or Measurements, not return 0\.5"):
+        study.run(backend=Returns())
+
+
+class OnlyTrains:
+    def train(self, run: RunSpec, folder: Path, context: Context) -> None:
+        raise AssertionError
+
+
+def test_what_is_no_backend_is_refused_before_anything_runs(study: Study) -> None:
+    for backend, message in (
+        (5, "backend: 5 has no method train; a backend has train(run, folder, context) and evaluate"),
+        (OwnBackend, "backend: expected an object, not the class OwnBackend; pass OwnBackend(…)"),
+        (OnlyTrains(), "OnlyTrains object at .* has no method evaluate"),
+        ("tests.study.test_run:OnlyTrains", "has no method evaluate"),
+    ):
+        wrong: Any = backend
+        with pytest.raises(InvalidInput, match=message if "*" in message else re.escape(message)):
+            study.run(backend=wrong)
+    for function in (5, OwnBackend, OwnBackend()):
+        wrong = function
+        with pytest.raises(
+            InvalidInput, match=r"expected a function of a run, not .*; pass a backend as run\(backend="
+        ):
+            study.run(wrong)
+    assert {run.state for run in study.runs()} == {"pending"}
+    assert {run.attempts for run in study.runs()} == {0}
 
 
 def test_mistakes_are_found_before_a_worker_starts(study: Study) -> None:

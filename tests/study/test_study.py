@@ -393,7 +393,7 @@ def test_opening(path: Path, tmp_path: Path) -> None:
         assert known < {run.digest for run in study.runs()}
 
 
-def test_imports_are_whole_or_nothing(path: Path) -> None:
+def test_imports_are_whole_or_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows: list[dict[str, Any]] = [
         {"combination": "lighting", "n": n, "score": 0.3 + n / 20, "trials": 20} for n in (0, 3, 6)
     ]
@@ -401,10 +401,12 @@ def test_imports_are_whole_or_nothing(path: Path) -> None:
         assert study.import_results(Results.from_rows(rows), "monday") == 3
         assert study.import_results(Results.from_rows(rows), "monday") == 0
         assert study.import_results(Results.from_rows(rows), "again") == 0  # the same under another name is no news
+        said = "3 rows are stored already and were not added (again:1, again:2, again:3); if they are new measurements"
+        assert caplog.messages == [f"{said}, give another seed"]
         before = study.store.dump(study.id)
         worse = [{"combination": "table", "n": 1, "score": 0.1}, *rows[1:], {**rows[0], "score": 0.9}]
         clash = [{**rows[0], "score": 0.9}, {"combination": "table", "n": 1, "score": 0.1}]
-        with pytest.raises(InvalidInput, match=r"monday:1: is stored already with score 0\.3, not 0\.9"):
+        with pytest.raises(InvalidInput, match=r"monday:1: is stored already .* not 0\.9; the stored score stays;"):
             study.import_results(Results.from_rows(clash), "monday")
         assert study.store.dump(study.id) == before
         assert study.import_results(Results.from_rows(worse), "tuesday") == 2
@@ -450,6 +452,18 @@ def test_what_a_study_exported_is_no_news_to_it(path: Path) -> None:
         exported = study.results()
         assert study.import_results(exported, "exported.csv") == 0
         assert study.results() == exported
+
+
+def test_trials_without_a_factor_beside_others_are_a_warning_wherever_curves_are(path: Path) -> None:
+    with Study.open(path) as study:
+        for run in study.ask(7):
+            study.tell(run.id, {"lighting": [1, 0], "table": [1, 1], "": [0] * 6} if run.id == 2 else [1, 0, 0])
+        said = "run 2 has 6 trials without a factor and 4 with one: the paper's curves use those without a factor only"
+        now = study.snapshot()
+        assert now.curves.warnings == (said,)
+        for strategy, fit in (("auto", None), ("auto", "power-law"), ("top", None), ("top", "response-model")):
+            assert said in now.recommend(20, strategy, fit).warnings
+        assert said in study.report(path.with_name("report.html"), 20).read_text().replace("&#39;", "'")
 
 
 def test_runs_outside_the_plan(path: Path) -> None:

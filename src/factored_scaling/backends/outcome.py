@@ -14,7 +14,7 @@ from factored_scaling.backends.steps import Step
 from factored_scaling.core.checks import check_keys, real, shown, whole
 from factored_scaling.core.design import RunSpec
 from factored_scaling.core.trials import Measurement, Trial
-from factored_scaling.errors import FscError, InvalidInput, UnknownFactor
+from factored_scaling.errors import FscError, InvalidInput, UnknownFactor, UnknownName
 from factored_scaling.io.text import read_json
 from factored_scaling.progress import Progress
 
@@ -100,6 +100,8 @@ def measured(step: Step, factors: Sequence[str]) -> Outcome:
 def _outcome(data: object, factors: Sequence[str], folder: Path) -> Outcome:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"expected an object, not {shown(data)}", hint=f"its keys are {', '.join(_KEYS)}")
+    if "score" in data:
+        raise UnknownName("score", _KEYS, kind="key", where="score", hint='did you mean scores? Write {"scores": 0.5}')
     check_keys(data, _KEYS, hint="anything of your own belongs in `metrics`")
     policy, metrics = data.get("policy", ""), data.get("metrics", {})
     if not isinstance(policy, str):

@@ -86,5 +86,5 @@ class Backend(Protocol):
         ...
 
     def evaluate(self, run: RunSpec, folder: Path, context: Context) -> Iterable[Trial | Measurement]:
-        """Yield trials, or means over many; nothing if people measure the policy."""
+        """Yield trials, or means (`Measurement`) over many; nothing if people measure the policy."""
         ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.output import OutputFile
-from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings, say
+from factored_scaling.cli.show import json_option, print_json, print_table, print_text, print_warnings, quoted, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.core.allocation import check_budget
 from factored_scaling.core.diagnostics import Diagnosis
@@ -181,9 +181,12 @@ def recommend_command(
     with _placed(results, weights):
         answer = now.recommend(budget, strategy, fit)
     if save:
+        made = not target.recorded
         with target.study() as opened:
             kept = answer.to_mapping() | ({} if held is None else held.chosen(answer, seed))
             opened.save_recommendation(kept)
+        if made:
+            say(f"wrote {target.address}", err=True)
     if held is not None and out is not None:
         held.write(answer.allocation, seed, out)
     last = now.hindsight if answer.summary is not None else None
@@ -194,7 +197,7 @@ def recommend_command(
     _print_answer(answer, now.spec, held, proxy, last)
     if save:
         following = _following(target, now.spec, held)
-        say(f"saved as the allocation of this round; next: `fsc extend {study} {following}", err=True)
+        say(f"saved as the allocation of this round; next: `fsc extend {quoted(study)} {following}", err=True)
 
 
 def _scores(

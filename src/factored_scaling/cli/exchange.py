@@ -34,8 +34,12 @@ def import_command(study: str, file: Path) -> None:
     target = Target.parse(study)
     results = target.snapshot(str(file)).results  # before a record is made that a bad file would leave
     with target.study() as opened:
-        new = opened.import_results(results, file.name)
+        new, known = opened.take_in(results, file.name)
         say(f"{plural(new, 'new score')} in {plural(len(results.rows), 'row')}")
+        if known:
+            from factored_scaling.study.observations import known_already
+
+            say(known_already(known), err=True)
 
 
 @click.command("export")

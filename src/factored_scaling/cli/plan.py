@@ -149,7 +149,7 @@ def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | No
         return
     known = table()["regret"][regime]
     columns = [name for name in CONSTRUCTIONS if name in known]
-    rows = []
+    rows, best = [], None
     for policies in sorted({1, 2, 3, 4, 6, 8, 10, 13, *(totals[name] for name in known if totals[name] <= 32)}):
         cells = []
         for name in columns:
@@ -158,6 +158,7 @@ def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | No
             alike = _as_measured(chosen, name, policies, min(int(key) for key in known[name]))
             fits = min(measured) <= alike and policies <= most
             value = expected_regret(name, count, alike, regime) if fits else None
+            best = value if best is None or (value is not None and value < best) else best
             cells.append("–" if value is None else f"{value:.2f}")
         if any(cell != "–" for cell in cells):
             rows.append([str(policies), *cells])
@@ -174,6 +175,9 @@ def _print_regret(chosen: StudySpec, totals: Mapping[str, int], trials: int | No
     yours = "" if nearest == count else f" ({count} count as {nearest}{scaled})"
     studies = f"studies with {' and '.join(map(str, counts))} factors{yours}, ±{max(errors):.2f}"
     print_text(f"Regret: 0 = optimal allocation, 1 = no improvement. Means over emulated {studies}.")
+    if best is not None and best >= equal:
+        text = "With so few factors an equal split is expected to do about as well: measuring pays with more factors"
+        print_text(f"{text}, or unbalanced demonstrations (docs/trust.md).")
 
 
 def _as_measured(chosen: StudySpec, construction: str, policies: int, least: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from factored_scaling.cli.show import percent, print_heading, print_table, print_text, say
+from factored_scaling.cli.show import percent, print_heading, print_table, print_text, quoted, say
 from factored_scaling.core.baselines import BASELINES
 from factored_scaling.errors import InvalidInput
 from factored_scaling.model.recommend import evenly
@@ -125,8 +125,8 @@ def quickstart_command(
     say("\nNext:")
     for command, purpose in (
         (f"{example / 'report.html'}", "open it in a browser: what to collect, and why"),
-        (f"fsc recommend {example} --budget 50", "the same study with another budget"),
-        (f"fsc serve {example}", "its runs, curves and scores in a browser"),
+        (f"fsc recommend {quoted(example)} --budget 50", "the same study with another budget"),
+        (f"fsc serve {quoted(example)}", "its runs, curves and scores in a browser"),
         ("fsc init my-study --help", "begin with demonstrations of your own"),
     ):
         say(f"  {command:<{len(str(example)) + 28}} {purpose}")

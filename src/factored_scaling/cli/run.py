@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from factored_scaling.cli.placement import executor_options
-from factored_scaling.cli.show import say, say_again
+from factored_scaling.cli.show import quoted, say, say_again
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.errors import hide_passwords, printable
 
@@ -96,6 +96,7 @@ def run_command(
     if not target.recorded and (declared := target.declared()) is not None:
         check_backend(declared, folder)  # before a record is made
         make_executor(*executor_settings(declared.executor, executor, workers, resources)[::2])
+    name = quoted(study)
     with target.study() as opened, Bars() as bars:
         planned_anew(opened)
         summary = run_study(
@@ -117,7 +118,7 @@ def run_command(
         say(f"run {run} failed: {summary.errors[run]}", err=True)
     if summary.detached:
         say(
-            f"workers keep running: `fsc runs {study} --watch` follows them, `fsc stop {study}` stops them",
+            f"workers keep running: `fsc runs {name} --watch` follows them, `fsc stop {name}` stops them",
             err=not detach,
         )
         sys.exit(0 if detach else 130)
@@ -129,18 +130,18 @@ def run_command(
         left = len(summary.pending)
         if left:
             why = "every run so far failed with the same error"
-            say(f"stopped early: {why}; {left} not started (`fsc run {study}` continues)", err=True)
+            say(f"stopped early: {why}; {left} not started (`fsc run {name}` continues)", err=True)
         failed = listed(summary.failed)
-        say(f"{failed} failed; `fsc run {study} --retry-failed` retries once the cause is fixed", err=True)
+        say(f"{failed} failed; `fsc run {name} --retry-failed` retries once the cause is fixed", err=True)
         sys.exit(1)
     if left := len(summary.pending):  # evaluators found damaged policies after the last that trains had ended
-        say(f"{left} {'run is' if left == 1 else 'runs are'} left; `fsc run {study}` continues with them", err=True)
+        say(f"{left} {'run is' if left == 1 else 'runs are'} left; `fsc run {name}` continues with them", err=True)
         sys.exit(1)
     if trained := len(summary.trained):
         wait = "1 policy is trained and waits" if trained == 1 else f"{trained} policies are trained and wait"
-        say(f"{wait} for trials: `fsc sheet evaluate {study}` queues them")
+        say(f"{wait} for trials: `fsc sheet evaluate {name}` queues them")
         return
-    say(f"all runs are done; next: `fsc recommend {study} --budget 100` or `fsc report {study}`")
+    say(f"all runs are done; next: `fsc recommend {name} --budget 100` or `fsc report {name}`")
 
 
 class Bars:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, say, with_interval
+from factored_scaling.cli.show import json_option, percent, plural, print_json, print_table, quoted, say, with_interval
 from factored_scaling.cli.target import Target, planned_anew, study_argument
 from factored_scaling.cli.workers import STATES, count_states, failures, watch, work_lines
-from factored_scaling.core.checks import percentage
 from factored_scaling.core.trials import Score, Tally, Trial, known_result, result_of_tallies, score_of_tallies
 from factored_scaling.errors import InvalidInput, NotEnoughData
+from factored_scaling.io.tables import share_cell
 
 if TYPE_CHECKING:
     from factored_scaling.data.lerobot.collection import Collected, Listed
@@ -81,7 +81,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
 @click.command("record", context_settings={"ignore_unknown_options": True})  # so that -1 is a score, and refused as one
 @study_argument
 @click.argument("run")
-@click.argument("scores", nargs=-1, type=float)
+@click.argument("given", nargs=-1, metavar="[SCORES]...")
 @click.option(
     "--factor",
     default="",
@@ -93,7 +93,7 @@ def runs_command(study: str, state: str | None, episodes: str | None, watching: 
 @click.option("--key", help="Name of the trial. The same name counts once; one score only.")
 @click.option("--done", is_flag=True, help="Finish the run; its trials cannot change afterwards.")
 def record_command(
-    study: str, run: str, scores: tuple[float, ...], factor: str, setting: str, note: str, key: str | None, done: bool
+    study: str, run: str, given: tuple[str, ...], factor: str, setting: str, note: str, key: str | None, done: bool
 ) -> None:
     """Append trials to RUN (its id or digest): SCORES are numbers from 0 to 1, one per trial.
 
@@ -102,14 +102,11 @@ def record_command(
     fsc record my-study 3 --factor '*' 0.25 0.5 --note "gripper slipped"
     fsc record my-study 3 --done
     """
+    scores = [_trial_score(score, f"score {number}") for number, score in enumerate(given, start=1)]
     if key is not None and len(scores) != 1:
         raise InvalidInput("a key names one trial; give one score", where="--key")
     if not scores and not done:
         raise InvalidInput("no scores", hint="give one number from 0 to 1 per trial, or --done")
-    for number, score in enumerate(scores, start=1):
-        if not 0.0 <= score <= 1.0:  # also refuses NaN
-            what = f"a score must lie in [0, 1], not {score:g}"
-            raise InvalidInput(what, where=f"score {number}", hint=percentage(score))
     names = tuple(name.strip() for name in factor.split("+")) if factor else ()
     if "" in names or len(set(names)) < len(names) or ("*" in names and len(names) > 1):
         what = f"expected factor names joined by +, each once, or * alone, not {factor!r}"
@@ -122,6 +119,14 @@ def record_command(
             raise NotEnoughData(f"run {row.id} has no trials yet", where="--done", hint="give their scores")
         new = opened.conclude(row.id, trials) if done else opened.record(row.id, trials)
         say(f"run {row.id}: {plural(new, 'new trial')}; {_summary(opened, row.id)}{'; done' if done else ''}")
+
+
+def _trial_score(text: str, where: str) -> float:
+    try:
+        return share_cell(text, where)
+    except InvalidInput as error:
+        hint = "give one number from 0 to 1 per trial, such as 1 0 1 or 0.8"
+        raise InvalidInput(error.what, where=where, hint=hint) from None
 
 
 @click.command("extend")
@@ -171,10 +176,13 @@ def extend_command(
     from factored_scaling.cli.episodes import NewEpisodes, named
     from factored_scaling.scoring.sheets import listed_in_round
 
-    if bool(collected) + ticked + as_recommended + (dataset is not None) + (episodes is not None) != 1:
+    ways = bool(collected) + ticked + as_recommended + (dataset is not None) + (episodes is not None)
+    if ways != 1:
         hint = (
             "--collected FACTOR=DEMOS (once per factor), --ticked, --as-recommended, --episodes CSV or --dataset PATH"
         )
+        if ways > 1:
+            raise InvalidInput("several ways to say what was collected", hint=f"give one of {hint}")
         raise InvalidInput("say what was collected", hint=hint)
     if compare and dataset is None and episodes is None:
         hint = "give --dataset PATH or --episodes CSV"
@@ -186,7 +194,7 @@ def extend_command(
             return
         if opened.spec.dataset is not None:
             # counts would become episodes that no dataset has, and a round cannot be taken back
-            hint = f"label the recordings and give them: `fsc extend {study} --dataset PATH`"
+            hint = f"label the recordings and give them: `fsc extend {quoted(study)} --dataset PATH`"
             raise InvalidInput("the study is trained on episodes of a dataset, which numbers do not name", hint=hint)
         if ticked or episodes is not None:
             advice = advice or listed_in_round(opened)
@@ -196,7 +204,7 @@ def extend_command(
         elif as_recommended and advice is not None and "episodes" in advice:
             new = NewEpisodes.of_pool(advice["episodes"])
         elif named(opened):
-            hint = f"list the new ones: `fsc extend {study} --episodes CSV`"
+            hint = f"list the new ones: `fsc extend {quoted(study)} --episodes CSV`"
             raise InvalidInput("the study's demonstrations have names, which numbers do not give", hint=hint)
         counts = new.counts if new is not None else _counted(opened, collected, ticked, advice)
         before = opened.round.index
@@ -212,7 +220,7 @@ def extend_command(
             say(f"{new.known} episodes of {episodes} are in the study already")
         if advice and any(wanted.get(name, 0) != counts.get(name, 0) for name in opened.spec.names):
             say("what was collected differs from the recommendation; the next fit uses what was collected")
-        _say_next(opened, study, f"--episodes {episodes}", compare)
+        _say_next(opened, study, f"--episodes {quoted(episodes)}", compare)
 
 
 def _counted(opened: Study, collected: tuple[str, ...], ticked: bool, advice: dict[str, Any] | None) -> dict[str, int]:
@@ -247,7 +255,7 @@ def _extend_from(
         if not found.episodes:
             for sentence in found.sentences():
                 say(f"• {sentence}", err=True)
-            hint = f"`fsc label {root}` shows what is labelled"
+            hint = f"`fsc label {quoted(root)}` shows what is labelled"
             raise NotEnoughData("no labelled episode is new to the study", where=str(root), hint=hint)
         opened.extend(found.episodes, advice)
     if as_json:
@@ -263,18 +271,18 @@ def _extend_from(
     if elsewhere and not found.gone:  # with some gone, a sentence above says that another dataset is needed
         there = f"`dataset:` in {home / 'study.yaml'}"
         say(f"{there} names another dataset; write `dataset: {seen_from(home, root)}` there before training")
-    _say_next(opened, study, f"--dataset {root}", compare)
+    _say_next(opened, study, f"--dataset {quoted(root)}", compare)
 
 
 def _say_next(opened: Study, study: str, option: str, compare: bool) -> None:
     """Say how many policies the new round has to train, and what earlier rounds left undone."""
     if compare:
-        say(f"nothing was changed; `fsc extend {study} {option}` continues with these episodes")
+        say(f"nothing was changed; `fsc extend {quoted(study)} {option}` continues with these episodes")
         return
     pending = [run for run in opened.runs() if run.state == "pending"]
     before = sum(opened.round.index not in run.rounds for run in pending)
     after = f", after them {before} that earlier rounds left" if before else ""
-    say(f"{len(pending) - before} policies to train{after}; `fsc runs {study}` lists them")
+    say(f"{len(pending) - before} policies to train{after}; `fsc runs {quoted(study)}` lists them")
 
 
 def _listed(opened: Study) -> dict[int, Listed]:

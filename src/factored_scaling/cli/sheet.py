@@ -17,6 +17,7 @@ from factored_scaling.cli.show import (
     print_json,
     print_table,
     print_warnings,
+    quoted,
     say,
     with_interval,
     write_out,
@@ -70,7 +71,7 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
     """
     from factored_scaling.scoring.session import Scoring
 
-    forms, target = _forms(out, kind), Target.parse(study)
+    forms, target, name = _forms(out, kind), Target.parse(study), quoted(study)
     with target.study() as opened:
         waiting = [row for row in opened.store.evaluations(opened.id) if row.closed is None]
         if waiting and (runs or seed is not None):
@@ -81,14 +82,14 @@ def evaluate_command(study: str, runs: tuple[str, ...], seed: int | None, out: P
             if scoring.outdated():
                 what = f"`scoring:` in study.yaml is another since evaluation {scoring.number} was queued"
                 print_warnings(
-                    [f"{what}; `fsc sheet close {study} --early` ends it, and the next is as study.yaml says"]
+                    [f"{what}; `fsc sheet close {name} --early` ends it, and the next is as study.yaml says"]
                 )
         else:
             scoring = Scoring.begin(opened, [opened.find_run(run).id for run in runs] or None, seed)
             from factored_scaling.runner.queue import mixed_settings
 
             if mixed := mixed_settings(opened.spec, [standing.run for standing in scoring.standings()]):
-                print_warnings([f"{mixed}; `fsc sheet close {study} --early` drops this queue, --run chooses policies"])
+                print_warnings([f"{mixed}; `fsc sheet close {name} --early` drops this queue, --run chooses policies"])
         _write_forms(study, target, f"evaluate-{scoring.number}", out, {f: evaluation_text(scoring, f) for f in forms})
         progress = scoring.progress()
         say(f"evaluation {scoring.number}: {progress.trials} trials, {progress.left} to run", err=str(out) == "-")
@@ -203,7 +204,7 @@ def close_command(study: str, early: bool) -> None:
             return
         new = scoring.close(early)
         if not scoring.progress().scored:
-            again = f"`fsc sheet evaluate {study}` queues them anew"
+            again = f"`fsc sheet evaluate {quoted(study)}` queues them anew"
             say(f"evaluation {scoring.number} dropped: nothing was scored; its policies wait, {again}")
             return
         say(f"evaluation {scoring.number} closed: {new} trials of {len(scoring.standings())} policies")
@@ -304,7 +305,8 @@ def _write_forms(study: str, target: Target, stem: str, out: Path | None, texts:
     if "csv" in places and str(places["csv"]) != "-" and (typed := not_imported(places["csv"], texts["csv"])):
         what = f"{plural(len(typed), 'row')} filled in and not imported, the first is {typed[0]}"
         partial = " --partial" if stem.startswith("evaluate") else ""
-        hint = f"`fsc sheet import {study} {places['csv']}{partial}` first; --format html prints the page only"
+        first = f"fsc sheet import {quoted(study)} {quoted(places['csv'])}{partial}"
+        hint = f"`{first}` first; --format html prints the page only"
         raise InvalidInput(what, where=str(places["csv"]), hint=hint)
     for form, path in places.items():
         _write(path, texts[form])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -44,6 +45,11 @@ def say_again(text: str, last: bool) -> None:
 def write_out(text: str) -> None:
     """A file's content on standard output, as it is; where that is a terminal, control characters are written out."""
     click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def quoted(name: object) -> str:
+    """A path or study for a command that people copy into a shell."""
+    return shlex.quote(str(name))
 
 
 def plural(count: int, noun: str) -> str:

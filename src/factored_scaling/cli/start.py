@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from factored_scaling.cli.show import say
+from factored_scaling.cli.show import quoted, say
 from factored_scaling.core.checks import shown
 from factored_scaling.core.spec import CONSTRUCTIONS, StudySpec
 from factored_scaling.errors import InvalidInput
@@ -144,7 +144,7 @@ def init_command(
     for file in (DECLARED, RECORD)[: 2 if recorded else 1]:
         say(f"wrote {folder / file}")
     edit = "choose `trainer:` and `scoring:` in it, then " if dataset else "" if recorded else "edit the factors, then "
-    say(f"next: {edit}`fsc plan {folder}`")
+    say(f"next: {edit}`fsc plan {quoted(folder)}`")
 
 
 def _labelled(root: Path, leave_out: bool) -> Dataset:
@@ -155,7 +155,7 @@ def _labelled(root: Path, leave_out: bool) -> Dataset:
     problems = check.problems()
     if problems and not leave_out:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        hint = f"`fsc label {root}` says it all; --leave-out begins without them"
+        hint = f"`fsc label {quoted(root)}` says it all; --leave-out begins without them"
         raise InvalidInput(problems[0] + more, where=str(root), hint=hint)
     index = check.dataset()
     if not any(episode.factor for episode in index.episodes):

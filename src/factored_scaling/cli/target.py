@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from factored_scaling.cli.show import say
+from factored_scaling.cli.show import quoted, say
 from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.spec import StudySpec
@@ -49,7 +49,7 @@ class Target:
             if path.is_dir():
                 declared, record = path / "study.yaml", path / "study.db"
                 if not declared.exists() and not record.exists():
-                    hint = f"`fsc init {text}` starts a study"
+                    hint = f"`fsc init {quoted(text)}` starts a study"
                     raise StudyMissing("no study.yaml in this folder", where=text, hint=hint)
                 return cls(declared if declared.exists() else None, record, None)
             if path.is_file() and (path.suffix == ".db" or is_database(path)):

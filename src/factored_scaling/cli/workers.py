@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from factored_scaling.cli.show import say
+from factored_scaling.cli.show import quoted, say
 from factored_scaling.cli.target import Target, study_argument
 from factored_scaling.errors import StoreError, hide_passwords, printable
 
@@ -46,10 +46,10 @@ def stop_command(study: str, now: bool, cancel: bool) -> None:
     elif now or cancel:
         say(f"{runs} in progress; workers stop at the next safe point")
     else:
-        say(f"{runs} in progress; workers stop after that (`fsc stop {study} --now` does not wait)")
+        say(f"{runs} in progress; workers stop after that (`fsc stop {quoted(study)} --now` does not wait)")
     for job in cancelled:
         say(f"cancelled: {job}")
-    say(f"`fsc run {study}` continues from there")
+    say(f"`fsc run {quoted(study)}` continues from there")
 
 
 def watch(study: Study, folder: Path) -> None:

@@ -10,10 +10,11 @@ from factored_scaling.errors import InvalidInput, UnknownName
 
 # No study counts further; beyond it whole numbers lose digits as floats.
 LARGEST = 10**12
+LARGEST_SEED = 2**63 - 1
 
 
-def whole(value: object, where: str, *, least: int = 0, what: str = "") -> int:
-    """`value` as an int of at least `least`; numpy's whole numbers are welcome, bools and floats are not."""
+def whole(value: object, where: str, *, least: int = 0, what: str = "", most: int = LARGEST) -> int:
+    """`value` as an int from `least` to `most`; numpy's whole numbers are welcome, bools and floats are not."""
     try:
         number = None if isinstance(value, bool) else operator.index(cast(SupportsIndex, value))
     except TypeError:
@@ -21,9 +22,23 @@ def whole(value: object, where: str, *, least: int = 0, what: str = "") -> int:
     if number is None or number < least:
         must = f"{what} must be" if what else "expected"
         raise InvalidInput(f"{must} a whole number of at least {least}, not {shown(value)}", where=where)
-    if number > LARGEST:
-        raise InvalidInput(f"{what or 'the number'} must be at most {LARGEST}", where=where)
+    if number > most:
+        raise InvalidInput(f"{what or 'the number'} must be at most {most}", where=where)
     return number
+
+
+_MADE_BY = {
+    "StudySpec": "`read_study(path)` reads a study.yaml",
+    "Results": "`Results.from_rows(rows)` takes rows, `read_results(path)` a results.csv",
+    "Dataset": "`Dataset.of_sizes(sizes)` makes one of counts",
+}
+
+
+def expect(value: object, kind: type, where: str) -> None:
+    """Refuse what is not a `kind`, and say where to get one."""
+    if not isinstance(value, kind):
+        what = f"expected a {kind.__name__}, not {shown(value)}"
+        raise InvalidInput(what, where=where, hint=_MADE_BY.get(kind.__name__, ""))
 
 
 def real(value: object) -> float | None:
@@ -38,8 +53,10 @@ def real(value: object) -> float | None:
         return None
 
 
-def percentage(score: float) -> str:
-    """What to write instead of a score that looks like a percentage; nothing where it does not."""
+def percentage(score: float, trials: int | None = None) -> str:
+    """What to write instead of a score that looks like a percentage or a number of successes; else nothing."""
+    if trials is not None and 1 < score <= trials and score == int(score):
+        return f"if {score:g} of {trials} succeeded, write {score / trials:.4g}"
     return f"write {score:g}% as {score / 100:g}" if 2 <= score <= 100 else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from factored_scaling.core.checks import shown
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, UnknownFactor, has_control_characters
 
@@ -42,8 +42,11 @@ class Dataset:
     @classmethod
     def of_sizes(cls, sizes: Mapping[str, int], nominal: int = 0) -> Dataset:
         """A dataset known only by its counts; episodes are named `factor/0`, `factor/1`, …"""
-        episodes = [Episode(f"nominal/{index}") for index in range(nominal)]
-        episodes += [Episode(f"{name}/{index}", name) for name, size in sizes.items() for index in range(size)]
+        if not isinstance(sizes, Mapping):
+            raise InvalidInput(f"expected demos per factor, not {shown(sizes)}", where="sizes")
+        counts = {name: whole(size, str(name)) for name, size in sizes.items()}
+        episodes = [Episode(f"nominal/{index}") for index in range(whole(nominal, "nominal"))]
+        episodes += [Episode(f"{name}/{index}", name) for name, size in counts.items() for index in range(size)]
         return cls(tuple(episodes))
 
     def subset(self, factor: str | None) -> tuple[Episode, ...]:
@@ -51,7 +54,7 @@ class Dataset:
         return tuple(episode for episode in self.episodes if episode.factor == factor)
 
     def count(self, factor: str | None) -> int:
-        """|D_i|: how many demonstrations vary `factor`."""
+        """|D_i|: how many demonstrations vary `factor`; 0 for a name that no demonstration has."""
         return sum(episode.factor == factor for episode in self.episodes)
 
     def extended(self, more: Iterable[Episode]) -> Dataset:
@@ -82,11 +85,8 @@ def numbered_episodes(counts: Mapping[str, int], dataset: Dataset, spec: StudySp
         factor = None if name == "nominal" else name
         if factor is not None and factor not in spec.names:
             raise UnknownFactor(name, spec.names)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COLLECTED:
-            what = f"expected a whole number of demos up to {MOST_COLLECTED}, not {count!r}"
-            raise InvalidInput(what, where=name)
         index = dataset.count(factor)
-        for _ in range(count):
+        for _ in range(whole(count, name, what="the number of demos", most=MOST_COLLECTED)):
             while f"{name}/{index}" in taken:
                 index += 1
             taken.add(f"{name}/{index}")

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from factored_scaling.core.checks import LARGEST_SEED, expect, whole
 from factored_scaling.core.dataset import Dataset
 from factored_scaling.core.screen import screening_order
 from factored_scaling.core.spec import Combination, StudySpec
@@ -26,6 +27,9 @@ class RunSpec:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     task: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", whole(self.seed, "seed", what="a seed", most=LARGEST_SEED))
 
     @cached_property
     def digest(self) -> str:
@@ -164,6 +168,9 @@ def plan(spec: StudySpec, dataset: Dataset | None = None) -> tuple[PlannedRun, .
     order. A training set without any demonstration (n = 0 where the curve spans the whole dataset) cannot be trained
     and is not planned.
     """
+    expect(spec, StudySpec, "spec")
+    if dataset is not None:
+        expect(dataset, Dataset, "dataset")
     data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
     sets = list((_screen_sets if spec.construction == "screen" else _curve_sets)(spec))[: spec.policies]
     seeds = range(spec.first_seed, spec.first_seed + spec.seeds)

@@ -18,6 +18,7 @@ from factored_scaling.errors import InvalidInput, UnknownFactor, UnknownName, su
 Conditions = frozenset[tuple[str, ...]]  # what was varied in trials
 # of results.csv; the general form has `demos:NAME` instead of the first two
 COLUMNS = ("combination", "n", "score", "trials", "seed", "factor")
+_ROUNDED = 0.005  # of scores in a file
 _KEYS = dict.fromkeys(("demos", *COLUMNS))
 
 
@@ -54,7 +55,8 @@ class Results:
         for index, row in enumerate(rows):
             place = places[index] if places is not None else f"row {index + 1}"
             if not isinstance(row, Mapping):
-                raise InvalidInput(f"expected a mapping, not {shown(row)}", where=place)
+                hint = 'pass df.to_dict("records")' if hasattr(rows, "to_dict") else ""
+                raise InvalidInput(f"expected a mapping, not {shown(row)}", where=place, hint=hint)
             made.append(_row(row, place))
         return cls(tuple(made))
 
@@ -139,7 +141,7 @@ def curve_points(spec: StudySpec, results: Results) -> tuple[tuple[CurvePoints, 
         what = "policy lies" if unused == 1 else "policies lie"
         text = f"{unused} measured {what} on no curve of construction {spec.construction}: left out of the fit"
         warnings = (*warnings, text)
-    return tuple(curves), warnings
+    return tuple(curves), (*warnings, *mixed_trials(spec, results))
 
 
 def _lacking(measured: Mapping[int, Conditions]) -> dict[int, Conditions]:
@@ -194,7 +196,7 @@ def resolver(spec: StudySpec) -> Callable[[Row], tuple[tuple[int, ...], int | No
         for name in row.factor:
             if name != ALL_FACTORS and name not in sizes:
                 hint = "leave out trials of the nominal scene, which vary nothing" if name == "nominal" else ""
-                raise UnknownFactor(name, spec.names, where=f"{row.place}, column factor", hint=hint)
+                raise UnknownFactor(name, spec.names, where=_column(row, "factor"), hint=hint)
         if row.demos is not None:
             return _resolve_demos(spec, row, row.demos), None
         assert row.combination is not None
@@ -210,20 +212,20 @@ def resolver(spec: StudySpec) -> Callable[[Row], tuple[tuple[int, ...], int | No
 def _resolve_point(spec: StudySpec, row: Row, factors: tuple[str, ...], n: int) -> tuple[tuple[int, ...], int]:
     for name in factors:
         if name not in spec.sizes:
-            raise UnknownFactor(name, spec.names, where=f"{row.place}, column combination")
+            raise UnknownFactor(name, spec.names, where=_column(row, "combination"))
     combinations = spec.combinations()
     for index, combination in enumerate(combinations):
         if set(combination.factors) == set(factors):
             if n > combination.size:
                 raise InvalidInput(
                     f"n = {n} is more than the {combination.size} demos of {combination.label}",
-                    where=f"{row.place}, column n",
+                    where=_column(row, "n"),
                 )
             return tuple(demos_at(spec, combination, n).values()), index
     raise UnknownName(
         "+".join(factors),
         kind="combination",
-        where=f"{row.place}, column combination",
+        where=_column(row, "combination"),
         hint=f"construction {spec.construction} has: {', '.join(c.label for c in combinations)}",
     )
 
@@ -233,26 +235,56 @@ def _resolve_demos(spec: StudySpec, row: Row, demos: Mapping[str, int]) -> tuple
     if demos.keys() != sizes.keys():
         for name in demos:
             if name not in sizes:
-                raise UnknownFactor(str(name), spec.names, where=f"{row.place}, column demos:{name}")
+                raise UnknownFactor(str(name), spec.names, where=_column(row, f"demos:{name}"))
     for name, size in sizes.items():
         if name not in demos:
-            raise InvalidInput("missing", where=f"{row.place}, column demos:{name}", hint="give every factor's demos")
+            raise InvalidInput("missing", where=_column(row, f"demos:{name}"), hint="give every factor's demos")
         if demos[name] > size:
             raise InvalidInput(
-                f"{demos[name]} demos is more than the {size} of {name}", where=f"{row.place}, column demos:{name}"
+                f"{demos[name]} demos is more than the {size} of {name}", where=_column(row, f"demos:{name}")
             )
     return tuple([demos[name] for name in sizes])
 
 
-def _policies(spec: StudySpec, results: Results) -> list[Policy]:
-    """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
+def _column(row: Row, column: str) -> str:
+    """Where a cell stands, for messages; rows that come from no table have no place."""
+    return f"{row.place}, column {column}" if row.place else column
+
+
+def mixed_trials(spec: StudySpec, results: Results) -> tuple[str, ...]:
+    """A warning where a policy has trials without a factor beside trials with one that they are not the total of."""
+    found = []
+    for rows in _by_policy(spec, results).values():
+        overall, others = [row for row in rows if not row.factor], [row for row in rows if row.factor]
+        if not overall or all(row.factor == (ALL_FACTORS,) for row in others):
+            continue
+        mean, count = _mean([(row.score, row.trials) for row in overall])
+        other_mean, other_count = _mean([(row.score, row.trials) for row in others])
+        total = count == other_count and abs(mean - other_mean) < _ROUNDED
+        if count is not None and other_count is not None and not total:
+            place = overall[0].place
+            name = place if place.startswith("run ") else f"the policy of {place}" if place else "a policy"
+            found.append(f"{name} has {count} trials without a factor and {other_count} with one")
+    if not found:
+        return ()
+    more = f", and so have {len(found) - 1} more" if len(found) > 1 else ""
+    return (f"{found[0]}{more}: the paper's curves use those without a factor only",)
+
+
+def _by_policy(spec: StudySpec, results: Results) -> dict[tuple[tuple[int, ...], int | None, int | None], list[Row]]:
+    """The rows of each policy: by demos, the combination it was reported under, and seed."""
     groups: dict[tuple[tuple[int, ...], int | None, int | None], list[Row]] = {}
     resolved = resolver(spec)
     for row in results.rows:
         demos, own = resolved(row)
         groups.setdefault((demos, own, row.seed), []).append(row)
+    return groups
+
+
+def _policies(spec: StudySpec, results: Results) -> list[Policy]:
+    """Rows to policies. Scores per condition of one policy are pooled; overall scores each stand for themselves."""
     policies = []
-    for (demos, own, seed), rows in groups.items():
+    for (demos, own, seed), rows in _by_policy(spec, results).items():
         overall = [row for row in rows if not row.factor]
         per_condition = any(row.factor not in ((), (ALL_FACTORS,)) for row in rows)
         if per_condition and not overall:
@@ -304,9 +336,9 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
     combination = None if by_demos else _names(given.get("combination"), place, "combination")
     if not by_demos and not combination:
         raise InvalidInput("missing", where=f"{place}, column combination", hint="write the factors, joined by +")
-    trials, seed = given.get("trials"), given.get("seed")
+    trials, seed = _as_counted(given.get("trials")), given.get("seed")
     return Row(
-        score=_score(given["score"], place, "score"),
+        score=_score(given["score"], place, "score", trials),
         demos=demos,
         combination=combination,
         n=None if by_demos else _count(given.get("n"), place, "n"),
@@ -317,14 +349,25 @@ def _row(given: Mapping[str, Any], place: str) -> Row:
     )
 
 
-def _score(value: object, place: str, column: str) -> float:
+def _as_counted(trials: object) -> object:
+    """Trials of a pandas data frame in which some are missing: whole floats, and NaN where there are none."""
+    if not isinstance(trials, float):
+        return trials
+    return None if math.isnan(trials) else int(trials) if trials.is_integer() else trials
+
+
+def _score(value: object, place: str, column: str, trials: object = None) -> float:
     score = value if type(value) is float else real(value)
     if score is not None and 0.0 <= score <= 1.0:  # not NaN
         return score
     where = f"{place}, column {column}"
     if score is None:
         raise InvalidInput(f"expected a number in [0, 1], not {shown(value)}", where=where)
-    raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
+    raise InvalidInput(
+        f"a score must lie in [0, 1], not {score:g}",
+        where=where,
+        hint=percentage(score, trials if type(trials) is int else None),
+    )
 
 
 def _count(value: object, place: str, column: str, least: int = 0) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factored_scaling.core.checks import percentage, real, shown
+from factored_scaling.core.checks import percentage, real, shown, whole
 from factored_scaling.errors import InvalidInput
 
 Z95 = 1.959963984540054  # the 97.5% point of the standard normal
@@ -41,17 +41,17 @@ class Trial:
         if score is None or not 0.0 <= score <= 1.0:
             what = f"a trial's score must lie in [0, 1], not {shown(self.score)}"
             raise InvalidInput(what, where=where, hint=percentage(score or 0.0))
-        names: object = None if isinstance(self.factor, str) else self.factor
-        if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
-            what = f"a trial's factor is a tuple of names, not {shown(self.factor)}"
-            raise InvalidInput(what, where=where, hint='write for example ("lighting",)')
         object.__setattr__(self, "score", score)
-        object.__setattr__(self, "factor", tuple(self.factor))
+        object.__setattr__(self, "factor", _factor_names(self.factor, "a trial's factor", where))
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A mean score that arrived without its trials. `source` says from where; with `factor` it names the row."""
+    """A mean score whose trials are not known one by one. `source` says where it is from.
+
+    `factor` holds the names of the factors that were varied, as in a `Trial`; a run has one mean per `factor` and
+    `source`.
+    """
 
     score: float
     trials: int | None = None
@@ -59,11 +59,22 @@ class Measurement:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.score, bool) or not (isinstance(self.score, int | float) and 0.0 <= self.score <= 1.0):
-            hint = percentage(real(self.score) or 0.0)
-            raise InvalidInput(f"a score must lie in [0, 1], not {self.score!r}", hint=hint)
-        if self.trials is not None and not (isinstance(self.trials, int) and 1 <= self.trials <= MOST_TRIALS):
-            raise InvalidInput(f"trials must be a whole number of at least 1, not {self.trials!r}")
+        score = real(self.score)
+        if score is None or not 0.0 <= score <= 1.0:
+            hint = percentage(score or 0.0, self.trials if type(self.trials) is int else None)
+            raise InvalidInput(f"a score must lie in [0, 1], not {shown(self.score)}", hint=hint)
+        object.__setattr__(self, "score", score)
+        if self.trials is not None:
+            object.__setattr__(self, "trials", whole(self.trials, "", least=1, most=MOST_TRIALS, what="trials"))
+        object.__setattr__(self, "factor", _factor_names(self.factor, "a mean's factor"))
+
+
+def _factor_names(factor: object, what: str, where: str = "") -> tuple[str, ...]:
+    names: object = None if isinstance(factor, str) else factor
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
+        text = f"{what} is a tuple of names, not {shown(factor)}"
+        raise InvalidInput(text, where=where, hint='write for example ("lighting",)')
+    return tuple(names)
 
 
 class Tally(NamedTuple):

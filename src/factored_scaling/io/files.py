@@ -13,7 +13,7 @@ from factored_scaling.core.checks import shown
 from factored_scaling.core.dataset import Dataset, Episode
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput
-from factored_scaling.io.tables import check_columns, csv_table, share_cell, table_csv, whole_cell
+from factored_scaling.io.tables import check_columns, csv_table, share_cell, table_csv, trials_cell, whole_cell
 from factored_scaling.io.text import file_name, read_json, read_table, read_text, write_text
 
 if TYPE_CHECKING:  # `fsc plan` needs no numpy
@@ -196,6 +196,8 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, tuple[int, int]]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        if "'\\t'" in str(error.problem):
+            raise InvalidInput("a tab, which YAML does not take here", where=where, hint="indent with spaces") from None
         raise InvalidInput(f"not valid YAML ({error.problem})", where=where) from None
     except RecursionError:
         raise InvalidInput("not valid YAML (nested too deep)", where=str(path)) from None
@@ -227,6 +229,14 @@ def _check_header(header: Sequence[str], place: str) -> None:
         raise InvalidInput("both demos: columns and combination or n", where=place, hint="use one form")
 
 
+def _trials_if_known(cells: Mapping[str, str]) -> int | None:
+    """The row's number of trials where it is one; what is wrong with it is said when its column is read."""
+    try:
+        return trials_cell(cells.get("trials", ""), "")
+    except InvalidInput:
+        return None
+
+
 def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
     demos: dict[str, int] = {}
@@ -239,10 +249,12 @@ def _csv_row(cells: Mapping[str, str], place: str) -> dict[str, Any]:
                 demos[column[6:]] = whole_cell(cell, "")
             elif not cell:
                 continue
-            elif column in ("n", "trials", "seed"):
-                row[column] = whole_cell(cell, "")
+            elif column == "score":
+                row[column] = share_cell(cell, "", _trials_if_known(cells))
+            elif column == "trials":
+                row[column] = trials_cell(cell, "")
             else:
-                row[column] = share_cell(cell, "") if column == "score" else cell
+                row[column] = whole_cell(cell, "") if column in ("n", "seed") else cell
     except InvalidInput as error:
         raise error.at(f"{place}, column {column}") from None
     return row | {"demos": demos} if demos else row

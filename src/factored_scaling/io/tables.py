@@ -44,6 +44,9 @@ def check_columns(
     names = (*known, *(f"{prefix}NAME" for prefix in prefixes))
     for number, column in enumerate(header, start=1):
         where = f"{place}, column {number}"
+        if not column:
+            hint = "remove the last comma of every line" if number == len(header) else "name it or remove it"
+            raise InvalidInput("empty column name", where=where, hint=hint)
         separators = ";" in column or "\t" in column  # factor names cannot have them
         if separators or not (column in known or (column.startswith(prefixes) and column not in prefixes)):
             hint = "separate the columns by commas" if separators else suggest(column, names)
@@ -93,14 +96,19 @@ def whole_cell(cell: str, where: str) -> int:
     return int(cell)
 
 
+def trials_cell(cell: str, where: str) -> int:
+    """A number of trials, also as pandas writes it where some are missing: 20.0."""
+    return whole_cell(re.sub(r"(?<=[0-9])\.0+$", "", cell), where)
+
+
 @lru_cache(maxsize=4096)
-def share_cell(cell: str, where: str) -> float:
-    """A score from 0 to 1."""
+def share_cell(cell: str, where: str, trials: int | None = None) -> float:
+    """A score from 0 to 1; `trials` helps to say what was meant by another number."""
     if not _NUMBER.fullmatch(cell):
         hint = "write 45% as 0.45" if cell.endswith("%") else ""
         if _NUMBER.fullmatch(point := cell.replace(",", ".")):
             hint = f"write {point}"
         raise InvalidInput(f"expected a number in [0, 1], not {shown(cell)}", where=where, hint=hint)
     if not 0.0 <= (score := float(cell)) <= 1.0:
-        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score))
+        raise InvalidInput(f"a score must lie in [0, 1], not {score:g}", where=where, hint=percentage(score, trials))
     return score

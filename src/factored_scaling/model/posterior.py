@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from factored_scaling.core.allocation import Spending, spend
+from factored_scaling.core.allocation import Spending, check_budget, spend
 from factored_scaling.core.baselines import equal_tiers
-from factored_scaling.core.checks import whole
+from factored_scaling.core.checks import LARGEST_SEED, expect, whole
 from factored_scaling.core.results import Results
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, NotEnoughData, UnknownFactor
@@ -90,7 +90,7 @@ class Posterior:
 
         `demos` is rows × factors, or rows × factors × samples with separate training sets for each sample.
         """
-        demos = np.atleast_2d(demos)
+        demos = self._rows(demos)
         size = max(1, _CHUNK // demos.shape[1])
         parts = [self._forward(demos[start : start + size]).success for start in range(0, len(demos), size)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -112,7 +112,14 @@ class Posterior:
 
     def _forward(self, demos: Floats) -> Forward:
         data = self.observations
-        return forward(self.parameters, self.mixture, np.atleast_2d(demos) / data.unit, data.now, data.nominal)
+        return forward(self.parameters, self.mixture, self._rows(demos) / data.unit, data.now, data.nominal)
+
+    def _rows(self, demos: Floats) -> Floats:
+        rows = np.atleast_2d(demos)
+        if rows.ndim > 3 or rows.shape[1] != len(self.spec.names):
+            what = f"expected rows of {len(self.spec.names)} numbers of demos, not an array of shape {rows.shape}"
+            raise InvalidInput(what, where="demos", hint=f"one number each for {', '.join(self.spec.names)}")
+        return rows
 
     def predict(self, demos: Mapping[str, int]) -> Estimate:
         """Success of a policy trained on `demos[factor]` demonstrations of every factor (and all nominal ones).
@@ -131,6 +138,7 @@ class Posterior:
 
     def choose(self, budget: float) -> Choice:
         """The best allocation if it is likely enough to match or beat an equal split, else an equal split."""
+        budget = check_budget(budget)
         best, equal = optimize_allocation(self.spec.factors, self.worth, budget), self.equal(budget)
         extra = np.array([list(spending.demos.values()) for spending in (best, equal)])
         probability = probability_at_least(*self.score(self.now + extra))
@@ -186,6 +194,11 @@ def fit_posterior(
 
     `proxy` holds offline scores; their weight depends on how well they agree with the measured ones.
     """
+    expect(spec, StudySpec, "spec")
+    expect(results, Results, "results")
+    if proxy is not None:
+        expect(proxy, Results, "proxy")
+    seed = whole(seed, "seed", what="a seed", most=LARGEST_SEED)
     if not results.rows and (proxy is None or not proxy.rows):
         raise NotEnoughData(
             "the response model needs scores of at least one policy",

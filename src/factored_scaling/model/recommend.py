@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from factored_scaling.core.allocation import check_budget, curve_tiers, included, mean_cost, ranked, spend
 from factored_scaling.core.baselines import BASELINES, equal_tiers
-from factored_scaling.core.checks import named
+from factored_scaling.core.checks import LARGEST_SEED, expect, named, whole
 from factored_scaling.core.curves import Curve, Floats, Refits, fit_power_law, refit
 from factored_scaling.core.diagnostics import Diagnosis, diagnose
-from factored_scaling.core.results import Results, curve_points
+from factored_scaling.core.results import Results, curve_points, mixed_trials
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import NotEnoughData, UnknownName
 from factored_scaling.model.estimate import Estimate
@@ -154,6 +154,8 @@ class Recommendation:
 
 def fit_curves(spec: StudySpec, results: Results) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
     """The power-law curve of every combination, in declared order, and warnings."""
+    expect(spec, StudySpec, "spec")
+    expect(results, Results, "results")
     every, warnings = curve_points(spec, results)
     try:
         curves = tuple(fit_power_law(points) for points in every)
@@ -260,7 +262,9 @@ def recommend(
     With costs, the budget counts cost units. `proxy` holds proxy scores for the response model. `posterior` and
     `curves` reuse earlier fits to the same results.
     """
-    budget = check_budget(budget)
+    expect(spec, StudySpec, "spec")
+    expect(results, Results, "results")
+    budget, seed = check_budget(budget), whole(seed, "seed", what="a seed", most=LARGEST_SEED)
     rule = None
     if callable(strategy):
         rule, strategy = strategy, getattr(strategy, "__name__", "function")
@@ -284,7 +288,8 @@ def recommend(
         if rule is None and strategy not in BASELINES and posterior is None:
             raise
     if posterior is not None and strategy == "auto":
-        warnings = ()  # which policies lie on no curve matters to the curves alone
+        # which policies lie on no curve matters to the curves alone
+        warnings = mixed_trials(spec, results) if reports else ()
         choice = posterior.choose(budget)
         spending, even = choice.spending, choice.is_equal
     else:

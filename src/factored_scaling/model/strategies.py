@@ -77,8 +77,11 @@ def load_strategy(name: str, known: Sequence[str] = ()) -> Strategy:
 def tiers_of(strategy: Strategy, given: StrategyInput) -> list[Mapping[str, float]]:
     """The strategy's weights as tiers; an error where they are not one number per factor."""
     found: Any = strategy(given)
-    tiers = [found] if isinstance(found, Mapping) else list(found)
     names = given.spec.names
+    if not isinstance(found, Mapping | Sequence) or not found:
+        what = f"expected a weight for each of {', '.join(names)}, not {shown(found)}"
+        raise InvalidInput(what, where="strategy", hint="return a mapping of factors to weights")
+    tiers = [found] if isinstance(found, Mapping) else list(found)
     for tier in tiers:
         if not isinstance(tier, Mapping) or set(tier) != set(names):
             what = f"expected a weight for each of {', '.join(names)}, not {shown(tier)}"

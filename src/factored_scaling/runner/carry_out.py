@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import Backend, Context, Embeddings
+from factored_scaling.core.checks import shown
 from factored_scaling.core.proxy import nearest_means
 from factored_scaling.core.trials import Measurement, Trial
 from factored_scaling.errors import (
@@ -262,7 +263,13 @@ class _Group:
             yield from evaluate_many([m.run.spec for m in group], [m.folder for m in group], contexts)
             return
         for index, (member, context) in enumerate(zip(group, contexts, strict=True)):
-            for item in self.backend.evaluate(member.run.spec, member.folder, context):
+            found: object = self.backend.evaluate(member.run.spec, member.folder, context)
+            if not isinstance(found, Iterable):
+                what = f"evaluate must yield Trials or Measurements, not return {shown(found)}"
+                raise InvalidInput(
+                    what, hint="yield each, such as Measurement(0.5), or return a list, an empty one if people measure"
+                )
+            for item in found:
                 yield index, item
 
     def _documents(self, member: _Member, context: Context) -> list[Document]:

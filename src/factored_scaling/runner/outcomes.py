@@ -16,7 +16,10 @@ SOURCE = "told"  # of means; with the factor it names their rows in the database
 
 
 def check_factors(factor: Sequence[str], spec: StudySpec) -> None:
-    """Raise UnknownFactor unless every name is a factor of the study; `*` stands for all."""
+    """Raise InvalidInput unless every name is another factor of the study; `*` stands for all, alone."""
+    if len(factor) > 1 and ("*" in factor or len(set(factor)) < len(factor)):
+        what = f"a factor is named twice in {'+'.join(factor)!r}"
+        raise InvalidInput(f"* stands alone, not in {'+'.join(factor)!r}" if "*" in factor else what)
     for name in factor:
         if name != "*" and name not in spec.names:
             raise UnknownFactor(name, spec.names)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+from factored_scaling.core.checks import real, shown, whole
 from factored_scaling.core.design import RunSpec, run_on
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.core.trials import Measurement, Result, Trial, result_of
@@ -92,8 +93,8 @@ class RunQueue:
         No other worker gets them until the lease ends without a heartbeat. `stage="train"` limits this to runs that are
         not trained yet, `stage="evaluate"` to runs whose policy was trained and handed over.
         """
-        taken = []
-        for _ in range(count):
+        taken, lease_seconds = [], lease_length(lease_seconds)
+        for _ in range(whole(count, "count", what="the number of runs")):
             row = self.store.lease(self.id, worker or worker_name(), lease_seconds, stage=stage)
             if row is None:
                 break
@@ -104,7 +105,8 @@ class RunQueue:
         self, run_id: int, worker: str | None = None, lease_seconds: float = DAY, *, stage: Stage | None = None
     ) -> Run:
         """Lease one particular run. `stage` is as in `ask`."""
-        row = self.store.lease(self.id, worker or worker_name(), lease_seconds, run_id=run_id, stage=stage)
+        run_id, seconds = _id_of(run_id), lease_length(lease_seconds)
+        row = self.store.lease(self.id, worker or worker_name(), seconds, run_id=run_id, stage=stage)
         if row is None:
             state = self.store.run(run_id).state
             hint = (
@@ -115,10 +117,11 @@ class RunQueue:
 
     def heartbeat(self, run_id: int, lease_seconds: float = DAY) -> None:
         """Extend the lease of a run to `lease_seconds` from now."""
-        self.store.heartbeat(run_id, self._token(run_id), lease_seconds)
+        self.store.heartbeat(run_id, self._token(run_id), lease_length(lease_seconds))
 
     def tell(self, run_id: int, outcome: Outcome, policy: str | None = None) -> Result | None:
         """Record the outcome of a run and finish it, with or without a lease. `policy` is as in `record`."""
+        run_id = _id_of(run_id)
         trials, means = read_outcome(outcome, self.spec)
         if not trials and not means:
             raise InvalidInput("the outcome has no scores", where=f"run {run_id}")
@@ -138,7 +141,10 @@ class RunQueue:
 
         With `waits` the run becomes `trained` instead of `done`: people score it later. `policy` is as in `record`.
         """
+        run_id = _id_of(run_id)
         self._check_trials(trials)
+        if means:
+            self._check_means(means)
         token = self._tokens.get(run_id)
         new = self.store.tell(run_id, trials, means, token, documents=documents, waits=waits, policy=policy)
         self._tokens.pop(run_id, None)  # only now: a failed call may be repeated under the same lease
@@ -150,6 +156,7 @@ class RunQueue:
         The worker that holds the lease may name the trained `policy`, by a digest of its weights or any other text.
         Trials of a policy with another name, from earlier attempts, are removed: a run has trials of one policy only.
         """
+        run_id = _id_of(run_id)
         self._check_trials(trials)
         return self.store.append_trials(run_id, trials, self._tokens.get(run_id), policy=policy)
 
@@ -184,19 +191,47 @@ class RunQueue:
         return None if found is None else found["mode"]
 
     def _check_trials(self, trials: Sequence[Trial]) -> None:
+        if not isinstance(trials, Sequence) or isinstance(trials, str | bytes):
+            raise InvalidInput(f"expected a list of Trials, not {shown(trials)}", hint="give even one as [trial]")
         if trials:
             spec = self.spec
             for trial in trials:
+                if not isinstance(trial, Trial):
+                    hint = "give each rollout as Trial(key, score), and a mean as Measurement(score)"
+                    raise InvalidInput(f"expected a Trial, not {shown(trial)}", hint=hint)
                 check_factors(trial.factor, spec)
+
+    def _check_means(self, means: Sequence[Measurement]) -> None:
+        spec = self.spec
+        for mean in means:
+            if not isinstance(mean, Measurement):
+                raise InvalidInput(f"expected a Measurement, not {shown(mean)}", hint="give each as Measurement(score)")
+            check_factors(mean.factor, spec)
 
     def _taken(self, row: WholeRun) -> Run:
         self._tokens[row.id] = row.lease_token
         return Run(row.id, row.spec, row.demos, row.lease_token)
 
     def _token(self, run_id: int) -> int:
+        run_id = _id_of(run_id)
         if run_id not in self._tokens:
             raise LeaseLost(f"run {run_id} was not taken by this Study object", hint="call ask() or take() first")
         return self._tokens[run_id]
+
+
+def _id_of(run_id: object) -> int:
+    """The id of a run; whole runs are not ids."""
+    if isinstance(run_id, Run | RunRow):
+        raise InvalidInput("expected the id of a run, not the run", where=f"run {run_id.id}", hint="pass run.id")
+    return whole(run_id, "run", what="the id of a run")
+
+
+def lease_length(seconds: object) -> float:
+    """The length of a lease as a number of seconds."""
+    number = real(seconds)
+    if number is None or not 0 <= number < float("inf"):
+        raise InvalidInput(f"expected a number of seconds, not {shown(seconds)}", where="lease_seconds")
+    return number
 
 
 def worker_name() -> str:

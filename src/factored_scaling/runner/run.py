@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from factored_scaling.backends import Backend, BackendRequest, backend_settings, make_backend, trains_in_process
+from factored_scaling.core.checks import shown, whole
 from factored_scaling.core.spec import StudySpec
 from factored_scaling.errors import InvalidInput, RunFailed
 from factored_scaling.runner.events import Event, Finished, RunEnded, Started, Warned
 from factored_scaling.runner.executors import DetachedExecutor, Job, executor_settings, make_executor
 from factored_scaling.runner.options import WORKER, WorkOptions, claim_folders
-from factored_scaling.runner.queue import RunQueue, has_ended, listed, mixed_settings
+from factored_scaling.runner.queue import RunQueue, has_ended, lease_length, listed, mixed_settings
 from factored_scaling.store.documents import TRAINED
 
 MIXED = "curves may mix runs that are not comparable"
@@ -83,6 +84,10 @@ def run_study(
             on_event(event)
 
     _check_not_importing()
+    workers = None if workers is None else whole(workers, "workers", least=1, what="the number of workers")
+    together = None if together is None else whole(together, "together", least=1, what="the number of runs")
+    attempts = whole(attempts, "attempts", least=1, what="the number of attempts")
+    lease_seconds = lease_length(lease_seconds)
     given, settings = None, dict[str, Any]()
     if backend is None:
         settings = backend_settings(queue.spec)
@@ -99,6 +104,7 @@ def run_study(
         what = f"workers of executor {name!r} end with the command that started them"
         raise InvalidInput(what, where="detach", hint="use executor slurm or ray, or leave it out")
     checked = given if given is not None else check_backend(queue.spec, folder, settings)
+    _check_methods(checked)
     _check_episodes(queue, checked, retry_failed)
     if getattr(checked, "keeps_results", False):
         (study,) = (row for row in queue.store.studies() if row.id == queue.id)
@@ -179,6 +185,17 @@ def _check_importable(*references: object) -> None:
         if isinstance(reference, str) and reference.startswith("__main__:"):
             what = f"{reference!r} is in the script that runs, which workers do not import"
             raise InvalidInput(what, where="backend", hint="pass the object, or write it as module:Class")
+
+
+def _check_methods(backend: Backend) -> None:
+    """Whatever is given as a backend trains and evaluates."""
+    if isinstance(backend, type):
+        what = f"expected an object, not the class {backend.__name__}"
+        raise InvalidInput(what, where="backend", hint=f"pass {backend.__name__}(…)")
+    for names in (("train",), ("evaluate", "evaluate_many")):
+        if not any(callable(getattr(backend, name, None)) for name in names):
+            hint = "a backend has train(run, folder, context) and evaluate(run, folder, context)"
+            raise InvalidInput(f"{shown(backend)} has no method {names[0]}", where="backend", hint=hint)
 
 
 def _check_episodes(queue: RunQueue, backend: Backend, retry_failed: bool) -> None:

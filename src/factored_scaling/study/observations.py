@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from factored_scaling.core.dataset import Dataset
@@ -73,28 +72,46 @@ def matching_run(
 
 def new_only(
     rows: Sequence[Measurement], own: Sequence[Measurement], stored: Sequence[Measurement]
-) -> list[Measurement]:
+) -> tuple[list[Measurement], list[str]]:
     """The measurements that are not in `stored`, the scores of all candidate runs.
 
-    InvalidInput where the same source gave another score for the run before (`own`).
+    Also the places of those that are not new although their equal in `stored` has another source. InvalidInput where
+    the same source gave another score for the run before (`own`).
     """
     sources = {(m.factor, m.source): m for m in own}
-    left = Counter((m.factor, m.score, m.trials) for m in stored)
-    found = []
+    left: dict[tuple[object, ...], list[str]] = {}
+    for mean in stored:
+        left.setdefault((mean.factor, mean.score, mean.trials), []).append(mean.source)
+    found, known = list[Measurement](), list[str]()
     for measurement in rows:
-        same = (measurement.factor, measurement.score, measurement.trials)
-        if left[same] > 0:
-            left[same] -= 1
+        same = left.get((measurement.factor, measurement.score, measurement.trials))
+        if same:
+            ours = [source for source in same if _file(source) == _file(measurement.source)]
+            same.remove(ours[0] if ours else same[0])
+            if not ours:
+                known.append(measurement.source)
             continue
         before = sources.get((measurement.factor, measurement.source))
         if before is not None:
             raise InvalidInput(
                 f"is stored already with score {before.score:g}, not {measurement.score:g}",
                 where=measurement.source,
-                hint="results never change; import a correction under another file name",
+                hint="the stored score stays; under another file name this one is added, and both count",
             )
         found.append(measurement)
-    return found
+    return found, known
+
+
+def _file(source: str) -> str:
+    return source.rpartition(":")[0]
+
+
+def known_already(places: Sequence[str]) -> str:
+    """A sentence about rows that were taken for scores that are stored."""
+    some = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+    what, it = ("1 row is", "it is") if len(places) == 1 else (f"{len(places)} rows are", "they are")
+    was, a = ("was", "a new measurement") if len(places) == 1 else ("were", "new measurements")
+    return f"{what} stored already and {was} not added ({some}); if {it} {a}, give another seed"
 
 
 def rows_of(run: RunRow, tallies: Iterable[Tally], means: Sequence[Measurement]) -> list[Row]:

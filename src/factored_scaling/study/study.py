@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from factored_scaling.core.checks import expect, shown, whole
 from factored_scaling.core.curves import Curve
 from factored_scaling.core.dataset import Dataset, Episode, check_counts, numbered_episodes
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
@@ -22,8 +23,16 @@ from factored_scaling.runner.outcomes import Outcome, check_factors
 from factored_scaling.runner.queue import Run, RunQueue
 from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
 from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
+from factored_scaling.study.arguments import as_mapping, check_address, check_training_set, episodes_of
 from factored_scaling.study.display import describe, differences, study_html, to_frame
-from factored_scaling.study.observations import by_training_set, matching_run, means_of, measured, new_only
+from factored_scaling.study.observations import (
+    by_training_set,
+    known_already,
+    matching_run,
+    means_of,
+    measured,
+    new_only,
+)
 from factored_scaling.study.proxy import proxy_results
 from factored_scaling.study.snapshot import Record, Snapshot
 
@@ -53,6 +62,10 @@ class Study(RunQueue):
 
         Killed at any instant, this leaves no study or a complete one. StudyExists when the name is taken.
         """
+        expect(spec, StudySpec, "spec")
+        if dataset is not None:
+            expect(dataset, Dataset, "dataset")
+        check_address(address)
         data = dataset if dataset is not None else Dataset.of_sizes(spec.sizes, spec.nominal)
         check_counts(spec, data)
         runs = plan(spec, data) if planned else ()
@@ -62,6 +75,9 @@ class Study(RunQueue):
     @classmethod
     def open(cls, address: str | Path, name: str | None = None, settings: StudySpec | None = None) -> Study:
         """Open a study. `settings`, usually a study.yaml, may change how curves are built, not what was collected."""
+        if settings is not None:
+            expect(settings, StudySpec, "settings")
+        check_address(address)
         store = Store.open(address, create=False)
         try:
             rows = store.studies()
@@ -89,6 +105,7 @@ class Study(RunQueue):
 
         A script that runs again continues. InvalidInput where the study began with another spec or dataset.
         """
+        expect(spec, StudySpec, "spec")
         try:
             study = cls.open(address, spec.name)
         except StudyMissing:
@@ -171,17 +188,18 @@ class Study(RunQueue):
     def add(self, demos: Mapping[str, int], seed: int = 0) -> int:
         """Add one run outside the plan (a training set of your own choosing); returns its id."""
         spec = self.spec
-        resolve(spec, Row(score=0.0, demos=demos))  # names and numbers are checked as a result's would be
-        counts = {name: demos[name] for name in spec.names}
+        if not isinstance(demos, Mapping):
+            raise InvalidInput(f"expected demos per factor, not {shown(demos)}", where="demos")
+        given = {name: whole(count, f"demos:{name}") for name, count in demos.items()}
+        resolve(spec, Row(score=0.0, demos=given))  # names and numbers are checked as a result's would be
+        counts = {name: given[name] for name in spec.names}
         run = run_spec(spec, self.dataset, counts, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
 
     def add_training_set(self, episodes: Sequence[str], seed: int = 0) -> int:
         """Add one run on exactly these episodes; returns its id."""
         spec, home = self.spec, {episode.id: episode.factor for episode in self.dataset.episodes}
-        unknown = [id_ for id_ in episodes if id_ not in home]
-        if unknown:
-            raise InvalidInput(f"episode {unknown[0]!r} is not in the dataset ({len(unknown)} unknown)")
+        check_training_set(episodes, home)
         counts = {name: sum(home[id_] == name for id_ in episodes) for name in spec.names}
         run = run_on(spec, episodes, seed)
         return self.store.add_runs(self.id, self.round.index, [PlannedRun(run, counts, ())])[0]
@@ -248,6 +266,9 @@ class Study(RunQueue):
         if function is not None:
             if backend is not None:
                 raise InvalidInput("a function is a backend of its own; give one of the two", where="backend")
+            if not callable(function) or isinstance(function, type):
+                hint = "pass a backend as run(backend=…)"
+                raise InvalidInput(f"expected a function of a run, not {shown(function)}", where="function", hint=hint)
             backend = FunctionBackend(function, self.spec)
         file = self.store.file
         home = Path(folder) if folder is not None else file.parent if file is not None else Path.cwd()
@@ -298,10 +319,18 @@ class Study(RunQueue):
 
         Rows without a seed belong to seed 0. A score that is listed under several curves (as the full-data policy often
         is) counts once, and so does one that is stored already, as a score or as trials with that mean. An error
-        imports nothing. Returns the number of new scores.
+        imports nothing. Returns the number of new scores. A row that equals a score from another source is logged.
         """
+        new, known = self.take_in(results, source)
+        if known:
+            log.warning(known_already(known))
+        return new
+
+    def take_in(self, results: Results, source: str) -> tuple[int, list[str]]:
+        """`import_results`, and the places of rows that equal a score from another source and were not added."""
+        expect(results, Results, "results")
         round_ = self.round
-        measurements = measured(self._spec_in(round_), round_.dataset, results, source)
+        measurements, known = measured(self._spec_in(round_), round_.dataset, results, source), list[str]()
 
         def match(
             runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
@@ -312,10 +341,12 @@ class Study(RunQueue):
                 group = candidates(run)
                 chosen = matching_run(run, means, group, stored)
                 own = stored[chosen.id] if isinstance(chosen, RunRow) else []
-                found.append((chosen, new_only(means, own, [mean for row in group for mean in stored[row.id]])))
+                new, same = new_only(means, own, [mean for row in group for mean in stored[row.id]])
+                found.append((chosen, new))
+                known.extend(same)
             return found
 
-        return self.store.import_means(self.id, round_.index, match)
+        return self.store.import_means(self.id, round_.index, match), known
 
     def snapshot(self, partial: bool = False, proxy: int | None = None) -> Snapshot:
         """The study at this moment, read in one transaction; recommendations and reports are computed from it.
@@ -386,9 +417,9 @@ class Study(RunQueue):
         """Store the weights that Re-Mix learned over its domains."""
         self.store.put_document(self.id, REMIX, "weights", {"weights": dict(weights), "domains": list(domains)})
 
-    def save_recommendation(self, recommendation: Mapping[str, Any]) -> None:
-        """Store a recommendation (its `to_mapping()`) as the one of this round."""
-        self.store.put_document(self.id, RECOMMENDATION, "latest", dict(recommendation))
+    def save_recommendation(self, recommendation: Recommendation | Mapping[str, Any]) -> None:
+        """Store a recommendation, or its `to_mapping()`, as the one of this round."""
+        self.store.put_document(self.id, RECOMMENDATION, "latest", as_mapping(recommendation))
 
     def saved_recommendation(self) -> dict[str, Any] | None:
         """The recommendation that was last saved in this round, as a mapping; None where there is none."""
@@ -399,18 +430,20 @@ class Study(RunQueue):
     def extend(
         self,
         collected: Mapping[str, int] | Iterable[Episode],
-        recommendation: Mapping[str, Any] | None = None,
+        recommendation: Recommendation | Mapping[str, Any] | None = None,
         planned: bool = True,
     ) -> RoundRow:
         """Start the next round with the demonstrations collected since: counts per factor, or the episodes themselves.
 
-        `recommendation` is the one that was followed; it is stored with the round. Counts under "nominal" are demos
-        that vary nothing. The new round's policies become pending runs unless not `planned`.
+        `recommendation`, or its `to_mapping()`, is the one that was followed; it is stored with the round. Counts under
+        "nominal" are demos that vary nothing. The new round's policies become pending runs unless not `planned`.
         """
+        followed = None if recommendation is None else as_mapping(recommendation)
         current, spec = self.round, self.spec
-        episodes = (
-            numbered_episodes(collected, current.dataset, spec) if isinstance(collected, Mapping) else tuple(collected)
-        )
+        if isinstance(collected, Mapping):
+            episodes = numbered_episodes(collected, current.dataset, spec)
+        else:
+            episodes = episodes_of(collected)
         if not episodes:
             raise InvalidInput("no new demonstrations", hint="say how many of each factor were collected")
         for episode in episodes:
@@ -419,7 +452,7 @@ class Study(RunQueue):
         nominal = sum(episode.factor is None for episode in episodes)
         grown = spec.with_demos(added, nominal)
         # an explicit index: where another process added a round in between, this fails and loses nothing
-        data, followed = current.dataset.extended(episodes), dict(recommendation) if recommendation else None
+        data = current.dataset.extended(episodes)
         runs = plan(grown, data) if planned else ()
         self.store.add_round(self.id, grown, data, followed, index=current.index + 1, planned=runs)
         return self.round

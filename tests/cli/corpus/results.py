@@ -24,7 +24,8 @@ ARRAYS = {"trained": ROWS, "held_out": ROWS, "factors": np.array(["lighting", "c
 RESULT: dict[str, Case] = {
     **{name: case for name, case in texts("result.json").items() if name != "missing"},
     **jsons("metrics.loss", "result.json"),
-    "unknown key": Case(at("score", 1), "belongs in `metrics`"),
+    "unknown key": Case(at("notes", 1), "belongs in `metrics`"),
+    "score for scores": Case(at("score", 0.5), "unknown key 'score'; did you mean scores?"),
     "policy a number": Case(at("policy", 3), "policy: expected a path"),
     "metrics a list": Case(at("metrics", [1]), "metrics: expected an object"),
     "metrics NaN": Case(raw("metrics.loss", "NaN"), "not finite"),

@@ -166,10 +166,12 @@ class RunQueue:
 
     def fail(self, run_id: int, reason: str, *, trains_anew: bool = False) -> None:
         """Mark the run as failed and store the reason. `trains_anew` discards its policy and that policy's trials."""
+        run_id = _id_of(run_id)
         self.store.fail(run_id, self._tokens.get(run_id), reason, trains_anew=trains_anew)
 
     def release(self, run_id: int) -> None:
         """Return a run to the queue unfinished; its trials stay."""
+        run_id = _id_of(run_id)
         self.store.release(run_id, self._tokens.get(run_id))
 
     def hand_over(self, run_id: int, policy: str) -> None:

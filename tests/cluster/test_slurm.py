@@ -106,6 +106,23 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again_and_continues_at_the_
         assert any(0 < int(step) < 250 for steps in begun for step in steps[1:])  # in mid-training
 
 
+def test_a_preempted_job_with_a_grace_period_is_queued_again(tmp_path: Path, slurm: Slurm, counting_rows: Rows) -> None:
+    with counting(tmp_path, updates=100) as study:
+        own = ("--workers", "1", "--cpus", "2", "--resources", "nodelist=n1")
+        fsc("run", tmp_path, *ON, *own, "--detach")
+        job = slurm.jobs()[0].split()[0]
+        until(training(study, tmp_path), "a run is trained")
+        other = ("sbatch", "--parsable", "--partition=preempts", "--nodelist=n1", "--cpus-per-task=2")
+        (preempting,) = slurm.ask(*other, f"--output={tmp_path}/other.log", "--wrap=sleep 3")
+        until(lambda: "released" in outcomes(study) or None, "the run is given back")
+        until(lambda: f"{preempting} RUNNING" in slurm.jobs() or None, "the other job starts")
+        until(lambda: f"{job} PENDING" in slurm.jobs() or None, "the job is queued again")
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == counting_rows
+        assert f"slurm:{job} " in str(study.runs()[-1].worker)
+        assert {"done", "released"} == set(outcomes(study))
+
+
 def _log(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("jobs/*/*_log.out")))
 

@@ -280,6 +280,16 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         assert rows(study) == counting_rows
 
 
+def test_cancelled_jobs_get_the_time_to_reach_a_safe_point(tmp_path: Path, slurm: Slurm) -> None:
+    with counting(tmp_path, seconds=10.0) as study:  # twice the time after which Slurm kills cancelled jobs here
+        fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
+        until(training(study, tmp_path), "a run is trained")
+        assert "cancelled: slurm" in fsc("stop", tmp_path, "--cancel")
+        assert {run.state for run in study.runs()} == {"pending"}
+        assert outcomes(study) == ["released"]
+        until(lambda: not slurm.jobs() or None, "the job is gone", 10)
+
+
 def test_a_full_disk_is_the_reason_of_the_runs_and_of_the_submission(
     tmp_path: Path, slurm: Slurm, counting_rows: Rows
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,3 +84,16 @@ def test_a_stop_request_in_the_record_ends_a_worker_on_slurm(study: Study, proce
 
 def test_a_record_that_cannot_be_read_requests_no_stop(tmp_path: Path) -> None:
     assert not remote.stop_requested(tmp_path / "job.json")
+
+
+def test_a_database_of_a_newer_version_is_said_at_once(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(remote.RemoteLine, "listen", lambda line: None)
+    path = Path(job_file(study))
+    study.close()
+    with sqlite3.connect(str(study.store.file)) as connection:
+        connection.execute("UPDATE fsc_meta SET value = '9999' WHERE key = 'schema_version'")
+    connection.close()
+    assert remote.main(path) == 1
+    assert "the database has version 9999" in (path.parent / remote.REASON).read_text()

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError, hide_passwords
+from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreUnreachable, hide_passwords
 from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
 from factored_scaling.runner.executors import Job, executor_class
@@ -130,7 +130,7 @@ def main(path: Path) -> int:
     except FscError as error:
         reason = hide_passwords(str(error))
         print(reason, file=sys.stderr, flush=True)
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreUnreachable):
             return AGAIN
         with contextlib.suppress(OSError):
             (path.parent / REASON).write_text(f"{reason}\n", encoding="utf-8")

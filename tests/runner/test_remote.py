@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from factored_scaling.core.spec import StudySpec
 from factored_scaling.runner import remote
 from factored_scaling.runner.executors import Job
 from factored_scaling.runner.options import WorkOptions
-from factored_scaling.runner.remote import STOPPED, Worker
+from factored_scaling.runner.remote import PARENT, STOPPED, RemoteLine, Worker
 from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
 
@@ -97,3 +101,52 @@ def test_a_database_of_a_newer_version_is_said_at_once(
     connection.close()
     assert remote.main(path) == 1
     assert "the database has version 9999" in (path.parent / remote.REASON).read_text()
+
+
+def test_a_worker_that_ends_by_sigterm_while_it_starts_is_not_replaced(processes: Processes) -> None:
+    begun = processes("os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(0)")
+    assert Worker("job.json", "ray:17")() == "stopped"
+    assert len(begun) == 1
+
+
+def test_a_worker_whose_parent_died_while_it_started_stops(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes(f"sys.exit(os.environ['{PARENT}'] != str(os.getppid()))")
+    assert Worker("job.json", "ray:17")() == "no run is left"
+    assert not RemoteLine().stopping
+    monkeypatch.setenv(PARENT, str(os.getpid()))  # which is not the parent of this process
+    assert RemoteLine().stopping
+
+
+@pytest.mark.parametrize("interrupt", [partial(signal.raise_signal, signal.SIGUSR2), _thread.interrupt_main])
+def test_a_stop_while_the_process_starts_ends_it(
+    monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
+) -> None:
+    popen, begun = subprocess.Popen, list[subprocess.Popen[bytes]]()
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        begun.append(popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        interrupt()
+        return begun[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    worker = Worker("job.json", "ray:17")
+
+    def handle(number: int, frame: object) -> None:  # as submitit does
+        worker.stop()
+        sys.exit()
+
+    before = signal.signal(signal.SIGUSR2, handle)
+    try:
+        worker()
+    except SystemExit:
+        pass
+    except KeyboardInterrupt:
+        worker.stop()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    try:
+        assert begun[0].wait(10) == -signal.SIGTERM
+    finally:
+        begun[0].kill()

@@ -13,8 +13,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -33,6 +34,8 @@ from factored_scaling.store.documents import JOBS
 from factored_scaling.version import __version__
 
 STOPPED, AGAIN = 76, 75  # exit codes: stopped at a safe point; the database was away
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # request a stop
+PARENT = "FSC_PARENT"  # variable: the process that started the worker process
 LOOK = 0.2  # seconds between two looks at the worker process
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
@@ -76,12 +79,13 @@ class RemoteLine:
         self.trainers: Mapping[str, Any] = {}
         self._stopping = False
         self._asked = -math.inf
-        self._parent = os.getppid()
+        # not getppid() alone: the parent may have died while this process imported its modules
+        self._parent = int(os.environ.get(PARENT) or os.getppid())
         self._shown = 0.0
 
     def listen(self) -> None:
         """Treat signals as requests to stop: Slurm sends SIGUSR2 to all processes of a job before its time limit."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        for number in SIGNALS:
             signal.signal(number, self._stop)
 
     @property
@@ -161,16 +165,17 @@ class Worker:
         away_since: float | None = None
         killed = 0
         job = self._job or slurm_job()
-        environment = {**os.environ, JOB_ID: job}
+        environment = {**os.environ, JOB_ID: job, PARENT: str(os.getpid())}
         while True:
             started = time.monotonic()
             command = [sys.executable, "-m", "factored_scaling.runner.remote", self.path]
-            self._process = subprocess.Popen(command, env=environment)
+            with _signals_delayed():  # `stop` must know the process
+                self._process = subprocess.Popen(command, env=environment)
             while (code := self._process.poll()) is None:  # not wait(), which would keep `stop` from looking
                 time.sleep(LOOK)
             if code == 0:
                 return "no run is left"
-            if code == STOPPED:
+            if code in (STOPPED, -signal.SIGTERM):  # the signal itself ends one that still imports its modules
                 if self._stopping or not job.startswith("slurm:") or self._ends_in_grace():
                     return "stopped"
             elif code == AGAIN:
@@ -232,6 +237,26 @@ def slurm_job() -> str:
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     found = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
     return f"slurm:{found}" if found else ""
+
+
+@contextlib.contextmanager
+def _signals_delayed() -> Iterator[None]:
+    """Handle requests to stop after the block: signals, and the KeyboardInterrupt with which Ray cancels a task."""
+    if threading.current_thread() is not threading.main_thread():  # others handle no signals
+        yield
+        return
+    arrived: list[int] = []
+    # None is a handler from outside Python, which could not be put back
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    for number in before:
+        signal.signal(number, lambda number, frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for missed in arrived:
+            signal.raise_signal(missed)
 
 
 def _ended(pid: int) -> bool:

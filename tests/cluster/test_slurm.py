@@ -28,7 +28,7 @@ from tests.cluster.conftest import (
     until,
 )
 
-from factored_scaling.errors import RunFailed
+from factored_scaling.errors import RunFailed, StoreUnreachable
 from factored_scaling.runner.events import Warned
 from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
@@ -323,6 +323,21 @@ def _fill(path: Path) -> None:
     with suppress(OSError), path.open("ab", buffering=0) as file:
         while True:
             file.write(b"x" * 512)
+
+
+@pytest.mark.parametrize("evaluators", [0, 1])
+def test_jobs_that_cannot_be_recorded_are_cancelled(
+    tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, evaluators: int
+) -> None:
+    def fail(*_: object) -> None:
+        assert len(slurm.jobs()) == 1 + evaluators
+        raise StoreUnreachable("the server does not answer")
+
+    monkeypatch.setattr("factored_scaling.runner.executors.slurm.record", fail)
+    with counting(tmp_path) as study:
+        with pytest.raises(StoreUnreachable):
+            study.run(executor="slurm", partition="waits", workers=1, evaluators=evaluators, detach=True)
+        until(lambda: not slurm.jobs() or None, "the jobs are gone", 10)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, StoreUnreachable
 from factored_scaling.io.files import read_study, write_study
 from factored_scaling.runner import remote
-from factored_scaling.runner.executors import Job, executor_settings
+from factored_scaling.runner.executors import Job, executor_settings, ray
 from factored_scaling.runner.executors.cluster import check_shared, file_system
 from factored_scaling.runner.executors.slurm import minutes
 from factored_scaling.runner.options import WorkOptions
@@ -91,6 +92,20 @@ def test_a_worker_of_another_version_says_so(tmp_path: Path, capfd: pytest.Captu
     said = capfd.readouterr().err
     assert f"has factored-scaling {__version__}, the one that submitted the job 0.0.1; install the same" in said
     assert (tmp_path / remote.REASON).read_text() == said
+
+
+def test_tasks_that_cannot_be_recorded_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def fail(*_: object) -> None:
+        raise StoreUnreachable("the server does not answer")
+
+    monkeypatch.setattr(ray, "record", fail)
+    with Study.create(StudySpec(FACTORS), tmp_path / "study.db") as study:
+        job = Job(study.store.address, study.id, tmp_path, WorkOptions())
+    with pytest.raises(StoreUnreachable):
+        ray.RayExecutor(address="nowhere").submit(job, 1)
+    assert ray._DRIVERS[-1].wait(20) == -signal.SIGTERM
 
 
 def test_jobs_are_named_as_squeue_names_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,11 @@ class RayExecutor(ClusterExecutor):
                 environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
                 driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         _DRIVERS.append(driver)
-        record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
+        try:
+            record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
+        except BaseException:  # nobody would find tasks that are not recorded
+            driver.terminate()
+            raise
         return folder, driver
 
     @staticmethod

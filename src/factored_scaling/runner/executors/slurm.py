@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +112,18 @@ class SlurmExecutor(ClusterExecutor):
 
         own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
         ids = array(job_file(job, own, folder / "job.json"), workers, self._settings)
-        if self._evaluators:
-            path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
-            parameters, more = self._evaluator_settings, "slurm_additional_parameters"
-            # earlier there is nothing to evaluate
-            parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
-            try:
+        try:
+            if self._evaluators:
+                path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
+                parameters, more = self._evaluator_settings, "slurm_additional_parameters"
+                # earlier there is nothing to evaluate
+                parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
                 ids = ids + array(path, self._evaluators, parameters)
-            except RunFailed:
+            record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
+        except BaseException:  # nobody would find jobs that are not recorded
+            with suppress(RunFailed):
                 _scancel({"name": name, "ids": ids})
-                raise
-        record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
+            raise
         return folder, ids
 
     @staticmethod

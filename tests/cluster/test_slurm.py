@@ -28,7 +28,7 @@ from tests.cluster.conftest import (
     until,
 )
 
-from factored_scaling.errors import RunFailed
+from factored_scaling.errors import RunFailed, StoreUnreachable
 from factored_scaling.runner.events import Warned
 from factored_scaling.store.documents import JOBS
 from factored_scaling.study import Study
@@ -104,6 +104,23 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again_and_continues_at_the_
         assert [steps[0] for steps in begun] == ["0"] * 3
         assert all(int(step) > 0 for steps in begun for step in steps[1:])  # none began anew
         assert any(0 < int(step) < 250 for steps in begun for step in steps[1:])  # in mid-training
+
+
+def test_a_preempted_job_with_a_grace_period_is_queued_again(tmp_path: Path, slurm: Slurm, counting_rows: Rows) -> None:
+    with counting(tmp_path, updates=100) as study:
+        own = ("--workers", "1", "--cpus", "2", "--resources", "nodelist=n1")
+        fsc("run", tmp_path, *ON, *own, "--detach")
+        job = slurm.jobs()[0].split()[0]
+        until(training(study, tmp_path), "a run is trained")
+        other = ("sbatch", "--parsable", "--partition=preempts", "--nodelist=n1", "--cpus-per-task=2")
+        (preempting,) = slurm.ask(*other, f"--output={tmp_path}/other.log", "--wrap=sleep 3")
+        until(lambda: "released" in outcomes(study) or None, "the run is given back")
+        until(lambda: f"{preempting} RUNNING" in slurm.jobs() or None, "the other job starts")
+        until(lambda: f"{job} PENDING" in slurm.jobs() or None, "the job is queued again")
+        until(lambda: all_done(study), "all runs are done", 200)
+        assert rows(study) == counting_rows
+        assert f"slurm:{job} " in str(study.runs()[-1].worker)
+        assert {"done", "released"} == set(outcomes(study))
 
 
 def _log(folder: Path) -> str:
@@ -263,6 +280,16 @@ def test_stopping_in_three_forms_and_ctrl_c_on_the_one_who_follows(
         assert rows(study) == counting_rows
 
 
+def test_cancelled_jobs_get_the_time_to_reach_a_safe_point(tmp_path: Path, slurm: Slurm) -> None:
+    with counting(tmp_path, seconds=10.0) as study:  # twice the time after which Slurm kills cancelled jobs here
+        fsc("run", tmp_path, *ON, "--workers", "1", "--detach")
+        until(training(study, tmp_path), "a run is trained")
+        assert "cancelled: slurm" in fsc("stop", tmp_path, "--cancel")
+        assert {run.state for run in study.runs()} == {"pending"}
+        assert outcomes(study) == ["released"]
+        until(lambda: not slurm.jobs() or None, "the job is gone", 10)
+
+
 def test_a_full_disk_is_the_reason_of_the_runs_and_of_the_submission(
     tmp_path: Path, slurm: Slurm, counting_rows: Rows
 ) -> None:
@@ -296,6 +323,21 @@ def _fill(path: Path) -> None:
     with suppress(OSError), path.open("ab", buffering=0) as file:
         while True:
             file.write(b"x" * 512)
+
+
+@pytest.mark.parametrize("evaluators", [0, 1])
+def test_jobs_that_cannot_be_recorded_are_cancelled(
+    tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, evaluators: int
+) -> None:
+    def fail(*_: object) -> None:
+        assert len(slurm.jobs()) == 1 + evaluators
+        raise StoreUnreachable("the server does not answer")
+
+    monkeypatch.setattr("factored_scaling.runner.executors.slurm.record", fail)
+    with counting(tmp_path) as study:
+        with pytest.raises(StoreUnreachable):
+            study.run(executor="slurm", partition="waits", workers=1, evaluators=evaluators, detach=True)
+        until(lambda: not slurm.jobs() or None, "the jobs are gone", 10)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import stat
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.errors import InvalidInput
+from factored_scaling.errors import InvalidInput, StoreUnreachable
 from factored_scaling.io.files import read_study, write_study
 from factored_scaling.runner import remote
-from factored_scaling.runner.executors import Job, executor_settings
+from factored_scaling.runner.executors import Job, executor_settings, ray
 from factored_scaling.runner.executors.cluster import check_shared, file_system
 from factored_scaling.runner.executors.slurm import minutes
 from factored_scaling.runner.options import WorkOptions
@@ -91,6 +97,78 @@ def test_a_worker_of_another_version_says_so(tmp_path: Path, capfd: pytest.Captu
     said = capfd.readouterr().err
     assert f"has factored-scaling {__version__}, the one that submitted the job 0.0.1; install the same" in said
     assert (tmp_path / remote.REASON).read_text() == said
+
+
+def test_tasks_that_cannot_be_recorded_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def fail(*_: object) -> None:
+        raise StoreUnreachable("the server does not answer")
+
+    monkeypatch.setattr(ray, "record", fail)
+    with Study.create(StudySpec(FACTORS), tmp_path / "study.db") as study:
+        job = Job(study.store.address, study.id, tmp_path, WorkOptions())
+    with pytest.raises(StoreUnreachable):
+        ray.RayExecutor(address="nowhere").submit(job, 1)
+    assert ray._DRIVERS[-1].wait(20) == -signal.SIGTERM
+
+
+class FakeRay:
+    """As much of Ray as a driver needs: one task, which ends at the third look at it."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def __init__(self, at_first_look: Callable[[], None]) -> None:
+        self.looks = 0
+        self.cancelled: list[str] = []
+        self._at_first_look = at_first_look
+
+    def init(self, **_: object) -> None: ...
+
+    def remote(self, **_: object) -> Callable[..., Any]:
+        return lambda task: SimpleNamespace(remote=lambda path: path)
+
+    def wait(self, tasks: list[str], **_: object) -> tuple[list[str], list[str]]:
+        self.looks += 1
+        if self.looks == 1:
+            self._at_first_look()
+        return ([], tasks) if self.looks < 3 else (tasks, [])
+
+    def get(self, task: str) -> str:
+        return "no run is left"
+
+    def cancel(self, task: str) -> None:
+        self.cancelled.append(task)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a driver with one task."""
+    monkeypatch.setattr(ray, "LOOK_FOR_CANCEL", 0.0)
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    tasks = [{"path": "job.json", "count": 1, "options": {}}]
+    (folder / "ray.json").write_text(json.dumps({"address": "auto", "tasks": tasks}))
+    with Study.create(StudySpec(FACTORS), tmp_path / "study.db") as study:
+        remote.write_job(Job(study.store.address, study.id, tmp_path, WorkOptions()), folder / "job.json")
+    before = signal.getsignal(signal.SIGTERM)
+    yield folder
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_driver_of_tasks_survives_the_removal_of_its_folder(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRay(lambda: shutil.rmtree(plan))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    assert ray.drive(plan) == 0
+    assert fake.looks == 3
+    assert not fake.cancelled
+
+
+def test_the_driver_of_tasks_cancels_them_after_sigterm(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRay(lambda: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    assert ray.drive(plan) == 1
+    assert fake.cancelled == ["job.json"]
 
 
 def test_jobs_are_named_as_squeue_names_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.sim.maniskill_cases import Wanderer, needs_maniskill, spread
 
 from factored_scaling.errors import FscError, UnknownName
+from factored_scaling.sim import Condition
 from factored_scaling.sim.maniskill import renderer
+from factored_scaling.sim.maniskill.factors import trial_scene
+from factored_scaling.sim.maniskill.pool import Pool, ProcessDied
+from factored_scaling.sim.maniskill.rules import SETTINGS
 from factored_scaling.sim.maniskill.task import make_task
+from factored_scaling.sim.maniskill.worker import Move, Options
 
 pytestmark = pytest.mark.slow  # every one starts simulator processes
 
@@ -30,6 +36,30 @@ if __name__ == "__main__":
     task.attempt([DemoRequest("a", None, 0), DemoRequest("b", None, 1)], pictures=False)
     print(*task.pool(False).pids(), flush=True)
     time.sleep(600)
+"""
+LEFT_OPEN = """
+import weakref
+
+class Early: ...
+
+early = Early()
+weakref.finalize(early, print, end="")  # its exit hook now runs after that of multiprocessing
+
+import multiprocessing
+from factored_scaling.sim import DemoRequest
+from factored_scaling.sim.maniskill.task import make_task
+
+def play():
+    global task
+    task = make_task("maniskill/pull-visual", 32, processes=1)
+    task.attempt([DemoRequest("a", None, 0)], pictures=False)
+    print(*task.pool(False).pids(), flush=True)
+
+if __name__ == "__main__":
+    other = multiprocessing.get_context("spawn").Process(target=play)
+    other.start()
+    other.join()
+    play()
 """
 BLIND = """
 from factored_scaling.errors import FscError
@@ -126,6 +156,40 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     while any(_alive(child) for child in children) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(_alive(child) for child in children)
+
+
+def test_processes_that_were_not_closed_do_not_keep_python_from_ending(tmp_path: Path) -> None:
+    needs_maniskill()
+    script = tmp_path / "left_open.py"
+    script.write_text(LEFT_OPEN)
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    children = [int(pid) for pid in done.stdout.split()]
+    assert len(children) == 2
+    assert not any(_alive(child) for child in children)
+
+
+def test_sigterm_to_all_processes_is_left_to_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_maniskill()
+    monkeypatch.setattr("factored_scaling.sim.maniskill.pool.RESTARTS", 0)
+    rules = SETTINGS[NAME]
+    jobs = [Move(0, trial_scene(rules, Condition(None, 0, 0)), np.empty((0, 8), np.float32))]
+    pool = Pool(Options(rules, 32, render=False), 2)
+    try:
+        ticket = pool.send(0, jobs)
+        os.kill(pool.pids()[0], signal.SIGTERM)  # while it starts
+        with pytest.raises(ProcessDied):
+            pool.receive(ticket)
+        for index in (0, 1):
+            pool.receive(pool.send(index, jobs))
+        lives = [pool.life(index) for index in (0, 1)]
+        for pid in pool.pids():
+            os.kill(pid, signal.SIGTERM)
+        for index in (0, 1):
+            assert len(pool.receive(pool.send(index, jobs))) == 1
+        assert [pool.life(index) for index in (0, 1)] == lives
+    finally:
+        pool.close()
+    assert pool.pids() == []
 
 
 def test_without_vulkan_states_are_still_made_and_pictures_say_what_to_install(tmp_path: Path) -> None:

@@ -13,27 +13,34 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreError, hide_passwords
+from factored_scaling.errors import FscError, InvalidInput, RunFailed, StoreUnreachable, hide_passwords
 from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
 from factored_scaling.runner.executors import Job, executor_class
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
-from factored_scaling.runner.queue import JOB_ID
+from factored_scaling.runner.queue import JOB_ID, RunQueue
 from factored_scaling.runner.worker import work
+from factored_scaling.store import Store
+from factored_scaling.store.documents import JOBS
 from factored_scaling.version import __version__
 
 STOPPED, AGAIN = 76, 75  # exit codes: stopped at a safe point; the database was away
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # request a stop
+PARENT = "FSC_PARENT"  # variable: the process that started the worker process
 LOOK = 0.2  # seconds between two looks at the worker process
 PATIENCE = 60.0  # seconds that a worker gets to reach a safe point
 MOST_AWAY = 600.0  # seconds without a database after which a job gives up
+GRACE = 600.0  # seconds after SIGTERM in which Slurm is expected to kill a job and queue it again
+RETRY = 5.0  # seconds between two attempts to reach the database, and between two looks for a stop request
 MOST_KILLED = 5  # times that a worker is killed
 REASON = "error.txt"  # file beside JOB.json: why a worker could not start
 ASK_EVERY = 30.0  # seconds between two checks whether workers that train are left
@@ -72,12 +79,13 @@ class RemoteLine:
         self.trainers: Mapping[str, Any] = {}
         self._stopping = False
         self._asked = -math.inf
-        self._parent = os.getppid()
+        # not getppid() alone: the parent may have died while this process imported its modules
+        self._parent = int(os.environ.get(PARENT) or os.getppid())
         self._shown = 0.0
 
     def listen(self) -> None:
         """Treat signals as requests to stop: Slurm sends SIGUSR2 to all processes of a job before its time limit."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        for number in SIGNALS:
             signal.signal(number, self._stop)
 
     @property
@@ -126,7 +134,7 @@ def main(path: Path) -> int:
     except FscError as error:
         reason = hide_passwords(str(error))
         print(reason, file=sys.stderr, flush=True)
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreUnreachable):
             return AGAIN
         with contextlib.suppress(OSError):
             (path.parent / REASON).write_text(f"{reason}\n", encoding="utf-8")
@@ -147,29 +155,35 @@ class Worker:
         self._job = job
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None}
+        return {**self.__dict__, "_process": None, "_stopping": False}
 
     def __call__(self) -> str:
         """Run worker processes one after the other; returns how the last one ended."""
         away_since: float | None = None
         killed = 0
-        environment = {**os.environ, JOB_ID: self._job or slurm_job()}
+        job = self._job or slurm_job()
+        environment = {**os.environ, JOB_ID: job, PARENT: str(os.getpid())}
         while True:
             started = time.monotonic()
             command = [sys.executable, "-m", "factored_scaling.runner.remote", self.path]
-            self._process = subprocess.Popen(command, env=environment)
+            with _signals_delayed():  # `stop` must know the process
+                self._process = subprocess.Popen(command, env=environment)
             while (code := self._process.poll()) is None:  # not wait(), which would keep `stop` from looking
                 time.sleep(LOOK)
-            if code in (0, STOPPED):
-                return "no run is left" if code == 0 else "stopped"
-            if code == AGAIN:
+            if code == 0:
+                return "no run is left"
+            if code in (STOPPED, -signal.SIGTERM):  # the signal itself ends one that still imports its modules
+                if self._stopping or not job.startswith("slurm:") or self._ends_in_grace():
+                    return "stopped"
+            elif code == AGAIN:
                 if away_since is None or time.monotonic() - started > MOST_AWAY:
                     away_since = time.monotonic()
                 if time.monotonic() - away_since > MOST_AWAY:
                     raise RunFailed(f"the database was away for {MOST_AWAY / 60:.0f} minutes")
-                time.sleep(5)
+                time.sleep(RETRY)
             elif code < 0 and killed < MOST_KILLED:
                 killed += 1
                 print(f"the worker was killed by signal {-code}; another one starts", file=sys.stderr, flush=True)
@@ -178,6 +192,7 @@ class Worker:
 
     def stop(self) -> None:
         """End the worker process at a safe point, or when its patience is over."""
+        self._stopping = True
         process = self._process
         if process is None:
             return
@@ -194,12 +209,54 @@ class Worker:
         self.stop()
         return DelayedSubmission(self)
 
+    def _ends_in_grace(self) -> bool:
+        """Wait until Slurm kills a preempted job; True if the job is to end, False if it was not preempted.
+
+        Slurm sends SIGTERM at the beginning of the partition's GraceTime. A job that ends by itself in this time counts
+        as completed; one that is killed at the end of it is queued again.
+        """
+        until = time.monotonic() + GRACE
+        while not (ends := stop_requested(Path(self.path))) and time.monotonic() < until:
+            time.sleep(RETRY)
+        return ends
+
+
+def stop_requested(path: Path) -> bool:
+    """Whether the record asks the workers of JOB.json to end; False where it cannot be read."""
+    try:
+        job = read_job(path)
+        with Store.open(job.address, create=False) as store:
+            submission = store.document(job.study_id, JOBS, path.parent.name) or {}
+            return RunQueue(store, job.study_id).stop_requested() is not None or bool(submission.get("cancelled"))
+    except (FscError, OSError):
+        return False
+
 
 def slurm_job() -> str:
     """The id of the Slurm job that this process belongs to, as squeue shows it; empty elsewhere."""
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     found = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
     return f"slurm:{found}" if found else ""
+
+
+@contextlib.contextmanager
+def _signals_delayed() -> Iterator[None]:
+    """Handle requests to stop after the block: signals, and the KeyboardInterrupt with which Ray cancels a task."""
+    if threading.current_thread() is not threading.main_thread():  # others handle no signals
+        yield
+        return
+    arrived: list[int] = []
+    # None is a handler from outside Python, which could not be put back
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    for number in before:
+        signal.signal(number, lambda number, frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for missed in arrived:
+            signal.raise_signal(missed)
 
 
 def _ended(pid: int) -> bool:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from factored_scaling.errors import InvalidInput, RunFailed, StoreError, installs, one_line
@@ -104,7 +105,11 @@ class RayExecutor(ClusterExecutor):
                 environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
                 driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         _DRIVERS.append(driver)
-        record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
+        try:
+            record(job, folder, {"executor": "ray", "ids": [str(driver.pid)]})
+        except BaseException:  # nobody would find tasks that are not recorded
+            driver.terminate()
+            raise
         return folder, driver
 
     @staticmethod
@@ -166,8 +171,13 @@ def drive(folder: Path) -> int:
         raise
     finally:
         watchdog.cancel()
-    cancelled = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: cancelled.set())
+    cancelled = False  # a plain variable, because a signal handler must not wait for the lock of an event
+
+    def cancel(number: int, frame: FrameType | None) -> None:
+        nonlocal cancelled
+        cancelled = True
+
+    signal.signal(signal.SIGTERM, cancel)
     training, *evaluating = [
         (
             ray.remote(**each["options"], max_retries=-1, scheduling_strategy="SPREAD")(_task),
@@ -195,12 +205,13 @@ def drive(folder: Path) -> int:
             later = start(*evaluating.pop())
             waiting, count = [*waiting, *later], count + len(later)
         if not any(one in trainers for one in waiting):
-            (folder / TRAINED).touch()
+            with contextlib.suppress(OSError):  # the folder was removed
+                (folder / TRAINED).touch()
         if time.monotonic() - looked > LOOK_FOR_CANCEL:
             looked = time.monotonic()
             if _cancelled(folder):
-                cancelled.set()
-        if cancelled.is_set():
+                cancelled = True
+        if cancelled:
             _cancel(waiting)
             return 1
     return int(failures == count)
@@ -220,10 +231,11 @@ def _cancel(tasks: list[Any]) -> None:
 
 
 def _cancelled(folder: Path) -> bool:
-    """Whether this submission was cancelled, on this or another machine."""
-    job = read_job(folder / "job.json")
-    with contextlib.suppress(StoreError), Store.open(job.address, create=False) as store:
-        return bool((store.document(job.study_id, JOBS, folder.name) or {}).get("cancelled"))
+    """Whether this submission was cancelled, on this or another machine; False where the record cannot be read."""
+    with contextlib.suppress(StoreError, OSError):  # Ray would kill the tasks if this raised
+        job = read_job(folder / "job.json")
+        with Store.open(job.address, create=False) as store:
+            return bool((store.document(job.study_id, JOBS, folder.name) or {}).get("cancelled"))
     return False
 
 

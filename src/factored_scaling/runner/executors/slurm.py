@@ -6,8 +6,9 @@ import io
 import math
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from factored_scaling.runner.remote import PATIENCE, Worker
 
 WARNING = 2 * PATIENCE  # seconds before the time limit at which Slurm warns a job
 MOST_RUNNING = 256  # jobs of one array that run at once
+LOOK = 1.0  # seconds between two looks at whether cancelled jobs have ended
 
 
 class SlurmExecutor(ClusterExecutor):
@@ -110,17 +112,18 @@ class SlurmExecutor(ClusterExecutor):
 
         own, theirs = split_stages(job.options, self._evaluators, self._evaluator_device)
         ids = array(job_file(job, own, folder / "job.json"), workers, self._settings)
-        if self._evaluators:
-            path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
-            parameters, more = self._evaluator_settings, "slurm_additional_parameters"
-            # earlier there is nothing to evaluate
-            parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
-            try:
+        try:
+            if self._evaluators:
+                path = job_file(job, theirs, folder / "evaluate.json", {"executor": "slurm", "ids": ids})
+                parameters, more = self._evaluator_settings, "slurm_additional_parameters"
+                # earlier there is nothing to evaluate
+                parameters = {**parameters, more: {"dependency": f"after:{ids[0]}", **parameters[more]}}
                 ids = ids + array(path, self._evaluators, parameters)
-            except RunFailed:
-                self.cancel({"name": name, "ids": ids})
-                raise
-        record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
+            record(job, folder, {"executor": "slurm", "name": name, "ids": ids})
+        except BaseException:  # nobody would find jobs that are not recorded
+            with suppress(RunFailed):
+                _scancel({"name": name, "ids": ids})
+            raise
         return folder, ids
 
     @staticmethod
@@ -138,12 +141,19 @@ class SlurmExecutor(ClusterExecutor):
 
     @staticmethod
     def cancel(submission: Mapping[str, Any]) -> None:
-        """Cancel the jobs of a submission, queued and running."""
-        # by name too, because a reinstalled cluster reuses job numbers
-        ids = sorted({id_.partition("_")[0] for id_ in submission["ids"]})
-        done = _ask("scancel", f"--name={submission['name']}", *ids)
-        if done.returncode and "Invalid job id" not in done.stderr:
-            raise RunFailed(f"Slurm did not cancel the jobs ({last_line(done.stderr)})")
+        """Cancel the queued jobs of a submission, and wait until the running ones have reached a safe point.
+
+        A plain scancel would give them KillWait, by default 30 s; it ends those that need more than `PATIENCE`.
+        """
+        _scancel(submission, "--state=PENDING")
+        # one that has no process yet finds the stop request in the record
+        _ask(*_scancel_command(submission), "--state=RUNNING", "--signal=TERM")
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if "RUNNING" not in [state for state, _ in alive(submission["ids"], submission["name"])]:
+                break
+            time.sleep(LOOK)
+        _scancel(submission)  # also those that were queued again meanwhile
 
 
 def _parameters(
@@ -194,14 +204,29 @@ def minutes(time: str | int) -> int:
     return math.ceil(total)
 
 
-def alive(ids: Sequence[str]) -> list[tuple[str, str]]:
-    """State and reason of the queued and running jobs; RunFailed if Slurm does not answer."""
-    arrays = sorted({id_.partition("_")[0] for id_ in ids})
-    done = _ask("squeue", "--noheader", "--format=%T %r", f"--jobs={','.join(arrays)}")
+def alive(ids: Sequence[str], name: str = "") -> list[tuple[str, str]]:
+    """State and reason of the queued and running jobs, of this name if given; RunFailed if Slurm does not answer."""
+    named = [f"--name={name}"] if name else []
+    done = _ask("squeue", "--noheader", "--format=%T %r", f"--jobs={','.join(_arrays(ids))}", *named)
     if done.returncode and "Invalid job id" not in done.stderr:
         raise RunFailed(f"Slurm cannot be reached ({last_line(done.stderr)})")
     lines = (line.partition(" ") for line in done.stdout.splitlines() if line.strip())
     return [(state, reason.strip()) for state, _, reason in lines]
+
+
+def _scancel(submission: Mapping[str, Any], *options: str) -> None:
+    done = _ask(*_scancel_command(submission), *options)
+    if done.returncode and "Invalid job id" not in done.stderr:
+        raise RunFailed(f"Slurm did not cancel the jobs ({last_line(done.stderr)})")
+
+
+def _scancel_command(submission: Mapping[str, Any]) -> list[str]:
+    # by name too, because a reinstalled cluster reuses job numbers
+    return ["scancel", f"--name={submission['name']}", *_arrays(submission["ids"])]
+
+
+def _arrays(ids: Sequence[str]) -> list[str]:
+    return sorted({id_.partition("_")[0] for id_ in ids})
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

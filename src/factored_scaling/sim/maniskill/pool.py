@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import weakref
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
 
 from factored_scaling.errors import FscError
 from factored_scaling.machine import without_script
@@ -49,7 +50,8 @@ class Pool:
         self._processes: list[_Process | None] = [None] * processes
         self._lives = [0] * processes
         self._deaths = 0
-        weakref.finalize(self, _end, self._processes)
+        # not weakref.finalize: at exit, multiprocessing first waits for processes, which ignore its SIGTERM
+        Finalize(self, _end, (self._processes,), exitpriority=0)
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -159,7 +161,8 @@ class Pool:
         dead.process.join(timeout=10)
         self._processes[index] = None
         self._lives[index] += 1
-        self._deaths += 1
+        if dead.process.exitcode != -signal.SIGTERM:  # which ends only those that are starting
+            self._deaths += 1
         if self._deaths > RESTARTS:
             self.close()
             raise FscError(
@@ -182,6 +185,6 @@ def _end(processes: list[_Process | None]) -> None:
     for index, one in enumerate(processes):
         if one is not None:
             one.pipe.close()
-            one.process.terminate()
+            one.process.kill()
             one.process.join(timeout=10)
             processes[index] = None

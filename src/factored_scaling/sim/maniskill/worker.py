@@ -149,7 +149,9 @@ def serve(pipe: Connection, options: Options) -> None:
 
     # Mesa would start a thread per core in every process. Processes share the cores better; LP_NUM_THREADS overrides.
     os.environ.setdefault("LP_NUM_THREADS", "0")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes; the parent decides
+    # a terminal sends Ctrl-C to all processes, a scheduler SIGTERM; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)

@@ -38,17 +38,17 @@ def stop_command(study: str, now: bool, cancel: bool) -> None:
     fsc stop my-study --cancel
     """
     with Target.parse(study).study() as opened:
-        cancelled = opened.stop(now=now, cancel=cancel)
+        opened.stop(now=now or cancel)
         running = sum(run.state == "running" for run in opened.store.outline(opened.id))
-    runs = "1 run is" if running == 1 else f"{running} runs are"
-    if not running:
-        say("no run is in progress; workers stop")
-    elif now or cancel:
-        say(f"{runs} in progress; workers stop at the next safe point")
-    else:
-        say(f"{runs} in progress; workers stop after that (`fsc stop {quoted(study)} --now` does not wait)")
-    for job in cancelled:
-        say(f"cancelled: {job}")
+        runs = "1 run is" if running == 1 else f"{running} runs are"
+        if not running:
+            say("no run is in progress; workers stop")
+        elif now or cancel:
+            say(f"{runs} in progress; workers stop at the next safe point")
+        else:
+            say(f"{runs} in progress; workers stop after that (`fsc stop {quoted(study)} --now` does not wait)")
+        for job in opened.stop(cancel=True) if cancel else ():  # may wait a minute for the safe point
+            say(f"cancelled: {job}")
     say(f"`fsc run {quoted(study)}` continues from there")
 
 

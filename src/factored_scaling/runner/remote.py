@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from factored_scaling.io.atomic import whole
 from factored_scaling.runner.events import Event, RunEnded, RunProgress
 from factored_scaling.runner.executors import Job, executor_class
 from factored_scaling.runner.line import Stopped
-from factored_scaling.runner.options import WorkOptions
+from factored_scaling.runner.options import WORKER, WorkOptions
 from factored_scaling.runner.queue import JOB_ID, RunQueue
 from factored_scaling.runner.worker import work
 from factored_scaling.store import Store
@@ -123,6 +124,7 @@ class RemoteLine:
 
 def main(path: Path) -> int:
     """Work until no run is left, and return the exit code."""
+    multiprocessing.current_process().name = WORKER
     line = RemoteLine()
     line.listen()
     try:

@@ -124,7 +124,6 @@ class RemoteLine:
 
 def main(path: Path) -> int:
     """Work until no run is left, and return the exit code."""
-    multiprocessing.current_process().name = WORKER
     line = RemoteLine()
     line.listen()
     try:
@@ -270,4 +269,5 @@ def _ended(pid: int) -> bool:
 
 
 if __name__ == "__main__":
+    multiprocessing.current_process().name = WORKER
     sys.exit(main(Path(sys.argv[1])))

@@ -233,6 +233,7 @@ def test_a_warning_is_printed_by_the_logger_or_by_who_listens(
 
 def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
     started = threading.Event()
+    events: list[Any] = []
 
     def slow(run: Run) -> float:
         started.set()
@@ -249,10 +250,12 @@ def test_several_threads_stop_after_the_runs_they_have(study: Study) -> None:
     watcher.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            study.run(slow, workers=2)
+            study.run(slow, workers=2, on_event=events.append)
     finally:
         watcher.join()
         signal.signal(signal.SIGINT, before)
+    (said,) = (event.message for event in events if isinstance(event, Warned))
+    assert said == "the study stops after the calls in progress; Ctrl-C again does not wait for them"
     states = [run.state for run in study.runs()]
     assert states.count("done") in (1, 2)
     assert states.count("pending") == len(states) - states.count("done")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from factored_scaling.runner.events import Event
+from factored_scaling.runner.events import Event, Warned
 from factored_scaling.runner.executors import Job, split_stages
 from factored_scaling.runner.line import Stopped
 from factored_scaling.runner.options import WorkOptions
@@ -106,6 +106,7 @@ def run_threads(job: Job, workers: int, on_event: Callable[[Event], None], evalu
                     raise
                 interrupted = True
                 stop.set()
+                events.put(Warned("the study stops after the calls in progress; Ctrl-C again does not wait for them"))
             except BaseException as error:
                 failed.append(error)
                 until = time.monotonic() + PATIENCE

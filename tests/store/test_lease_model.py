@@ -120,6 +120,8 @@ class Run:
             raise Refused(InvalidInput)
         if token is not None and self.state != "running":
             raise Refused(LeaseLost)
+        if outcome == "released" and self.state != "running":
+            raise Refused(InvalidInput)
         if outcome == "done" and not self.trials and self.mean is None:
             raise Refused(InvalidInput)
         state = {"done": "done", "failed": "failed", "released": "pending"}[outcome]
@@ -262,9 +264,9 @@ class Leases(RuleBasedStateMachine):
         expected: dict[str, Callable[[Run], Run]] = {
             "finish": lambda run: run.with_end(token(place), "done"),
             "trained": lambda run: run.with_training_over(token(place)),
-            "fail": lambda run: run.with_end(worker.token(place), "failed"),
-            "lose": lambda run: run.with_end(worker.token(place), "failed").without_policy(),
-            "release": lambda run: run.with_end(worker.token(place), "released"),
+            "fail": lambda run: run.with_end(token(place), "failed"),
+            "lose": lambda run: run.with_end(token(place), "failed").without_policy(),
+            "release": lambda run: run.with_end(token(place), "released"),
             "hand over": lambda run: run.handed_over(worker.token(place), "two"),
         }
         actual: dict[str, Callable[[int], object]] = {

@@ -89,6 +89,8 @@ class CommandSettings:
 class CommandBackend(OutcomeBackend):
     """Runs the study's command lines. Finished steps are recorded and not repeated."""
 
+    keeps_results = True
+
     def __init__(self, settings: CommandSettings, home: Path, device: str | None = None) -> None:
         self.settings = settings
         self.folder = home.resolve()

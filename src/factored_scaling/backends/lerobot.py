@@ -170,6 +170,8 @@ class LerobotSettings:
 class LerobotBackend(OutcomeBackend):
     """Trains each run with LeRobot and leaves its checkpoint in the run's folder."""
 
+    keeps_results = True
+
     def __init__(self, policy: LerobotPolicy, settings: LerobotSettings, home: Path, device: str | None = None) -> None:
         self.policy = policy
         self.settings = settings

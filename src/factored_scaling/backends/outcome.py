@@ -55,8 +55,6 @@ class Outcome:
 class OutcomeBackend(ABC):
     """Base of backends whose program writes an `Outcome`. Its trials and means are recorded with the run."""
 
-    keeps_results = True
-
     @abstractmethod
     def outcome(self, run: RunSpec, folder: Path, factors: Sequence[str], progress: Progress) -> Outcome:
         """The outcome of a trained run; without trials and scores it waits for people."""

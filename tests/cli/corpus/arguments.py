@@ -62,7 +62,7 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, str]] = {
         "lighting": "expected NAME=DEMOS",
         "lihgting=3": "did you mean lighting?",
         "lighting=0": "no new demonstrations",
-        "lighting=999999999999": "up to 1000000",
+        "lighting=999999999999": "at most 1000000",
     },
     ("sheet", "collect", "lab", "--allocation"): {
         "lighting": "expected NAME=DEMOS",

@@ -114,6 +114,29 @@ def known_already(places: Sequence[str]) -> str:
     return f"{what} stored already and {was} not added ({some}); if {it} {a}, give another seed"
 
 
+def matched(
+    measurements: Sequence[tuple[PlannedRun, list[Measurement]]],
+    known: list[str],
+    runs: list[RunRow],
+    scores: Mapping[int, list[Measurement]],
+    tallies: Mapping[int, list[Tally]],
+) -> list[tuple[PlannedRun | RunRow, list[Measurement]]]:
+    """The run that each measurement belongs to, with the new ones among its measurements.
+
+    Places of rows that equal a score from another source are added to `known`.
+    """
+    stored = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
+    candidates, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
+    for run, means in measurements:
+        group = candidates(run)
+        chosen = matching_run(run, means, group, stored)
+        own = stored[chosen.id] if isinstance(chosen, RunRow) else []
+        new, same = new_only(means, own, [mean for row in group for mean in stored[row.id]])
+        found.append((chosen, new))
+        known += same
+    return found
+
+
 def rows_of(run: RunRow, tallies: Iterable[Tally], means: Sequence[Measurement]) -> list[Row]:
     """One row per condition of a run's trials, and one per mean that was recorded."""
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from factored_scaling.core.dataset import Dataset, Episode, check_counts, number
 from factored_scaling.core.design import PlannedRun, plan, run_on, run_spec
 from factored_scaling.core.results import Results, Row, resolve
 from factored_scaling.core.spec import StudySpec
-from factored_scaling.core.trials import Measurement, Tally
 from factored_scaling.errors import FscError, InvalidInput, StudyExists, StudyMissing
 from factored_scaling.model.hindsight import Hindsight
 from factored_scaling.model.posterior import Posterior
@@ -25,14 +25,7 @@ from factored_scaling.store import RoundRow, RunRow, Store, WholeRun
 from factored_scaling.store.documents import PLAN, RECOMMENDATION, REMIX
 from factored_scaling.study.arguments import as_mapping, check_address, check_training_set, episodes_of
 from factored_scaling.study.display import describe, differences, study_html, to_frame
-from factored_scaling.study.observations import (
-    by_training_set,
-    known_already,
-    matching_run,
-    means_of,
-    measured,
-    new_only,
-)
+from factored_scaling.study.observations import known_already, matched, measured
 from factored_scaling.study.proxy import proxy_results
 from factored_scaling.study.snapshot import Record, Snapshot
 
@@ -331,21 +324,7 @@ class Study(RunQueue):
         expect(results, Results, "results")
         round_ = self.round
         measurements, known = measured(self._spec_in(round_), round_.dataset, results, source), list[str]()
-
-        def match(
-            runs: list[RunRow], scores: Mapping[int, list[Measurement]], tallies: Mapping[int, list[Tally]]
-        ) -> list[tuple[PlannedRun | RunRow, list[Measurement]]]:
-            stored = {run.id: [*scores.get(run.id, []), *means_of(tallies.get(run.id, []))] for run in runs}
-            candidates, found = by_training_set(runs), list[tuple[PlannedRun | RunRow, list[Measurement]]]()
-            for run, means in measurements:
-                group = candidates(run)
-                chosen = matching_run(run, means, group, stored)
-                own = stored[chosen.id] if isinstance(chosen, RunRow) else []
-                new, same = new_only(means, own, [mean for row in group for mean in stored[row.id]])
-                found.append((chosen, new))
-                known.extend(same)
-            return found
-
+        match = partial(matched, measurements, known)
         return self.store.import_means(self.id, round_.index, match), known
 
     def snapshot(self, partial: bool = False, proxy: int | None = None) -> Snapshot:

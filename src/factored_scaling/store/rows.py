@@ -79,7 +79,7 @@ class RunRow(RunOutline):
     attempts: int
     # the error of a failed run; earlier errors are in the attempts
     error: str | None
-    # trials recorded so far, and their mean; None where only means were told
+    # trials recorded so far, and their mean; None where only means were recorded
     trials: int
     mean: float | None
     # measurements recorded as means
